@@ -20,9 +20,6 @@ import (
 	"strings"
 )
 
-// plugins are the generators to run, by the name of their tool line.
-var plugins = []string{"protoc-gen-go", "protoc-gen-go-grpc"}
-
 func main() {
 	if err := run(context.Background(), os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "protogen:", err)
@@ -56,7 +53,8 @@ func generate(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	for _, plugin := range plugins {
+	// Tool lines of tools/go.mod: messages, then services.
+	for _, plugin := range []string{"protoc-gen-go", "protoc-gen-go-grpc"} {
 		outputs, err := runPlugin(ctx, plugin, names, files)
 		if err != nil {
 			return err
