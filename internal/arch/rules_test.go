@@ -126,6 +126,8 @@ func TestAllowed(t *testing.T) {
 		{"registry/local", "registry", true},
 		{"registry/local", "registry/local/internal/record", true},
 		{"registry/local", "registry/memory", false},
+		{"registry/local", "registry/internal/serial", true},
+		{"selector", "registry/internal/serial", false},
 		{"selector/p2c", "selector", true},
 		{"selector/p2c", "selector/wrr", false},
 		{"selector/p2c", "transport/grpc", false},
@@ -160,9 +162,14 @@ func rowOf(path string) (layer, bool) {
 	return layers[i], true
 }
 
-// allowed reports whether from may import path: a package of its own folder, or
-// one that the list names.
+// allowed reports whether from may import path: a package of its own folder, one
+// that is internal to its family (selector/internal/... for selector and all
+// below it), or one that the list names.
 func allowed(from, path string, may []string) bool {
+	family, _, _ := strings.Cut(from, "/")
+	if strings.HasPrefix(path, family+"/internal/") {
+		return true
+	}
 	if own := folder(from); own != "" && (path == own || strings.HasPrefix(path, own+"/")) {
 		return true
 	}
