@@ -1,0 +1,69 @@
+package p2c
+
+import (
+	"time"
+
+	"github.com/materpc/materpc/selector"
+)
+
+const (
+	// A node that nobody picked for staleAfter may have recovered, and nothing
+	// but a call can tell: when it is drawn, one pick in probeOneIn keeps it
+	// unconditionally. The pick makes it fresh again, so one call is at risk per
+	// second, and in a table so large that every node is stale a bad one gets at
+	// most a quarter of its share. Kratos forces after 3 s, and then always.
+	staleAfter = int64(time.Second)
+	probeOneIn = 4
+
+	// From staleAfter to fadedAfter without a pick the statistics fade to those
+	// of an unknown node.
+	fadedAfter = int64(10 * time.Second)
+
+	// minSuccess keeps a failing node comparable with another failing node.
+	minSuccess = 1.0 / 64
+
+	// coldTrust is the share of a warm node's standing that a new one starts
+	// with (slow start). It grows with results, not with time: a quiet client
+	// knows no more about the node after a minute.
+	coldTrust = 0.5
+
+	// streamLoad bounds what open streams add to the cost: a caller that
+	// abandons its streams must not starve the node of unary calls.
+	streamLoad = 0.25
+)
+
+// cost is what a call on s would cost, judged against the other node.
+func (p *picker) cost(now int64, s, other *selector.Stats) float64 {
+	warm := float64(s.Results) / selector.WarmResults
+	fresh := 1.0
+	if idle := now - s.LastPick; idle > staleAfter {
+		fresh = max(1-float64(idle-staleAfter)/float64(fadedAfter-staleAfter), 0)
+	}
+	latency := blend(s.Latency, other.Latency, warm*fresh) + float64(selector.LatencyFloor)
+	success := max(1-(1-s.Success)*fresh, minSuccess)
+	scale := p.scale(s)
+	load := 1 + float64(s.InFlight)*scale
+	if s.OpenStreams > 0 {
+		mine := float64(s.OpenStreams) * scale
+		theirs := float64(other.OpenStreams) * p.scale(other)
+		load *= 1 + streamLoad*mine/(mine+theirs+1)
+	}
+	return load * latency / (success * success * (coldTrust + (1-coldTrust)*warm))
+}
+
+// scale makes the load of a node comparable with that of a node of mean
+// weight. A weight may have fallen to 0 since the node was found allowed.
+func (p *picker) scale(s *selector.Stats) float64 { return p.meanWeight / float64(max(s.Weight, 1)) }
+
+// blend trusts own as far as trust goes and takes the rest from the other. A
+// latency of 0 is unknown.
+func blend(own, other, trust float64) float64 {
+	switch {
+	case own == 0:
+		return other
+	case other == 0:
+		return own
+	default:
+		return own*trust + other*(1-trust)
+	}
+}
