@@ -74,47 +74,53 @@ func (a *adapter) Apply(nodes []kselector.Node) {
 // DoneFunc works once, further calls do nothing.
 func (a *adapter) Select(ctx context.Context, opts ...kselector.SelectOption) (kselector.Node, kselector.DoneFunc, error) {
 	t := a.table.Load()
-	tried := TriedFromContext(ctx)
-	r := Request{Now: a.now(), Tried: tried}
-	if key := a.options.keyOf(ctx); key != "" {
-		r.Hash, r.HasHash = HashKey(key), true
+	c := &call{adapter: a, load: a.options.loadOf(ctx)}
+	if err := a.describe(ctx, t, &c.request, opts); err != nil {
+		return nil, nil, err
 	}
-	if len(opts) > 0 {
-		var so kselector.SelectOptions
-		for _, opt := range opts {
-			opt(&so)
-		}
-		filter, err := KratosFilter(ctx, t.nodes, so.NodeFilters...)
-		if err != nil {
-			return nil, nil, err
-		}
-		r.Filter = filter
+	tried := c.request.Tried
+	c.node = t.picker.Pick(&c.request)
+	if c.node == nil && tried != nil {
+		c.request.Tried = nil // nothing untried left: better a second call than none
+		c.node = t.picker.Pick(&c.request)
 	}
-	n := t.picker.Pick(&r)
-	if n == nil && tried != nil {
-		r.Tried = nil // nothing untried left: better a second call than none
-		n = t.picker.Pick(&r)
-	}
-	if n == nil {
+	if c.node == nil {
 		return nil, nil, kselector.ErrNoAvailable
 	}
 	if tried != nil {
-		tried.Add(n)
+		tried.Add(c.node)
 	}
-	c := &call{adapter: a, node: n, began: r.Now, load: a.options.loadOf(ctx)}
-	n.Begin(c.began, c.load)
-	raw := n.raw()
+	c.request.Filter = nil // holds a list of all nodes
+	c.node.Begin(c.request.Now, c.load)
+	raw := c.node.raw()
 	if p, ok := kselector.FromPeerContext(ctx); ok && p != nil {
 		p.Node = raw
 	}
 	return raw, c.done, nil
 }
 
+// describe fills the request of a call.
+func (a *adapter) describe(ctx context.Context, t *table, r *Request, opts []kselector.SelectOption) (err error) {
+	r.Now, r.Tried = a.now(), TriedFromContext(ctx)
+	if key := a.options.keyOf(ctx); key != "" {
+		r.Hash, r.HasHash = HashKey(key), true
+	}
+	if len(opts) == 0 {
+		return nil
+	}
+	var so kselector.SelectOptions
+	for _, opt := range opts {
+		opt(&so)
+	}
+	r.Filter, err = KratosFilter(ctx, t.nodes, so.NodeFilters...)
+	return err
+}
+
 // call is one selected node until its done.
 type call struct {
 	adapter *adapter
 	node    *Node
-	began   int64
+	request Request
 	load    Load
 	ended   atomic.Bool
 }
@@ -123,5 +129,5 @@ func (c *call) done(_ context.Context, info kselector.DoneInfo) {
 	if c.ended.Swap(true) {
 		return
 	}
-	c.node.End(c.adapter.now(), c.began, c.load, c.adapter.options.outcomeOf(info.Err))
+	c.node.End(c.adapter.now(), c.request.Now, c.load, c.adapter.options.outcomeOf(info.Err))
 }

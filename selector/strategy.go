@@ -33,7 +33,9 @@ type Preferrer interface {
 	Preferred(r *Request) *Node
 }
 
-// Request is one pick. The zero value picks among all ready nodes.
+// Request is one pick. The zero value picks among all ready nodes. A Request
+// escapes to the heap when it is passed to a Picker, so keep it in the record of
+// the call.
 type Request struct {
 	Now     int64  // monotonic nanoseconds, same clock as Begin; 0 switches off what depends on time
 	Hash    uint64 // key of the call for chash, see HashKey; used only with HasHash

@@ -1,6 +1,3 @@
-// Package draw finds an allowed node at random: by weight while most nodes are
-// allowed, by a sweep over all of them when few are. It is shared by the
-// strategies, immutable after New, and allocates nothing.
 package draw
 
 import (
@@ -16,29 +13,23 @@ const tries = 4
 
 // Deck is a list of nodes to draw from.
 type Deck struct {
-	nodes  []*selector.Node
-	table  alias.Table
-	stride [4]uint32
+	Sweep
+	table alias.Table
 }
 
 // New makes a deck with the weights that the nodes have now. Nodes of weight 0
 // stay out of it.
 func New(nodes []*selector.Node) Deck {
-	d := Deck{nodes: make([]*selector.Node, 0, len(nodes))}
+	in := make([]*selector.Node, 0, len(nodes))
 	weights := make([]int64, 0, len(nodes))
 	for _, n := range nodes {
 		if w := n.Weight(); w > 0 {
-			d.nodes = append(d.nodes, n)
+			in = append(in, n)
 			weights = append(weights, w)
 		}
 	}
-	d.table = alias.New(weights)
-	d.stride = strides(uint32(len(d.nodes)))
-	return d
+	return Deck{Sweep: NewSweep(in), table: alias.New(weights)}
 }
-
-// Nodes lists the nodes of the deck; it must not be changed.
-func (d *Deck) Nodes() []*selector.Node { return d.nodes }
 
 // Draw returns the index of an allowed node, with a probability proportional
 // to its weight as long as most nodes are allowed; -1 when none is. random
@@ -53,7 +44,7 @@ func (d *Deck) Draw(r *selector.Request, random uint32) int {
 		}
 		random = rand.Uint32()
 	}
-	return d.sweep(r, -1, len(d.nodes))
+	return d.Find(r)
 }
 
 // Other returns the index of an allowed node other than first, all with the
@@ -74,49 +65,6 @@ func (d *Deck) Other(r *selector.Request, first int, random uint32) int {
 		}
 		random = rand.Uint32()
 	}
-	const bound = 32
-	return d.sweep(r, first, min(len(d.nodes), bound))
-}
-
-// sweep visits up to count nodes from a random start. It goes in strides, not
-// from neighbour to neighbour: else the node behind a gap would get the gap's
-// whole share.
-func (d *Deck) sweep(r *selector.Request, except, count int) int {
-	n := uint32(len(d.nodes))
-	random := rand.Uint64()
-	i := uint32(random >> 32 * uint64(n) >> 32)
-	step := d.stride[random%uint64(len(d.stride))]
-	for range count {
-		if int(i) != except && r.Allows(d.nodes[i]) {
-			return int(i)
-		}
-		if i += step; i >= n {
-			i -= n
-		}
-	}
-	return -1
-}
-
-// strides returns steps below n that are coprime to n, so that n of them visit
-// every index once.
-func strides(n uint32) [4]uint32 {
-	s := [4]uint32{}
-	if n < 2 {
-		return s
-	}
-	for k, part := range [4]float64{0.618, 0.382, 0.764, 0.236} {
-		step := max(uint32(float64(n)*part), 1)
-		for gcd(step, n) != 1 {
-			step = step%(n-1) + 1
-		}
-		s[k] = step
-	}
-	return s
-}
-
-func gcd(a, b uint32) uint32 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
+	const bound = 40
+	return d.find(r, first, min(int(d.prime), bound))
 }
