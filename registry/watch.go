@@ -221,7 +221,7 @@ func (w *watch) read(ctx context.Context) error {
 	}
 	bound, cancel := context.WithTimeout(ctx, readBound)
 	defer cancel()
-	list, err := serial.Bounded(bound, func() ([]*kregistry.ServiceInstance, error) {
+	list, _, err := serial.Bounded(bound, func() ([]*kregistry.ServiceInstance, error) {
 		defer w.reading.Store(false)
 		return w.hub.discovery.GetService(bound, w.service)
 	}, nil)
@@ -239,7 +239,7 @@ func (w *watch) open(ctx context.Context) (kregistry.Watcher, error) {
 	}
 	bound, cancel := context.WithTimeout(ctx, openBound)
 	defer cancel()
-	watcher, err := serial.Bounded(bound, func() (kregistry.Watcher, error) {
+	watcher, _, err := serial.Bounded(bound, func() (kregistry.Watcher, error) {
 		return w.hub.discovery.Watch(ctx, w.service)
 	}, func(late kregistry.Watcher, _ error) {
 		if late != nil {
@@ -257,11 +257,11 @@ func (w *watch) release(watcher kregistry.Watcher, cancel context.CancelFunc, en
 	cancel()
 	bound, done := context.WithTimeout(context.Background(), stopBound)
 	defer done()
-	_, err := serial.Bounded(bound, func() (struct{}, error) {
+	_, stopped, err := serial.Bounded(bound, func() (struct{}, error) {
 		return struct{}{}, watcher.Stop()
 	}, nil)
 	var panicked *serial.PanicError
-	if errors.As(err, &panicked) || bound.Err() != nil {
+	if errors.As(err, &panicked) || !stopped {
 		w.hub.events.Send(Event{Kind: WatcherStuck, Service: w.service, Err: err})
 	}
 	select {

@@ -107,7 +107,7 @@ func (r *Registration) undo(ctx context.Context) error {
 	if found, err := r.readBack(ctx); err == nil && found == other {
 		return nil // it is still the previous one's
 	}
-	_, err := serial.Bounded(ctx, func() (struct{}, error) {
+	_, _, err := serial.Bounded(ctx, func() (struct{}, error) {
 		return struct{}{}, r.registrar.Register(ctx, r.previous.instance)
 	}, nil)
 	return err
@@ -142,7 +142,7 @@ func (r *Registration) remove(ctx context.Context) error {
 // removeOnce calls Deregister, bounded by ctx. A good answer that comes too
 // late still counts, when nothing has happened since.
 func (r *Registration) removeOnce(ctx context.Context) error {
-	_, err := serial.Bounded(ctx, func() (struct{}, error) {
+	_, _, err := serial.Bounded(ctx, func() (struct{}, error) {
 		return struct{}{}, r.registrar.Deregister(ctx, r.instance)
 	}, func(_ struct{}, err error) {
 		if err == nil {
@@ -200,7 +200,7 @@ func (r *Registration) readBack(ctx context.Context) (presence, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readBackBound)
 	defer cancel()
-	list, err := serial.Bounded(ctx, func() ([]*kregistry.ServiceInstance, error) {
+	list, _, err := serial.Bounded(ctx, func() ([]*kregistry.ServiceInstance, error) {
 		return r.discovery.GetService(ctx, r.instance.Name)
 	}, nil)
 	if err != nil {

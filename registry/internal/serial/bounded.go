@@ -6,11 +6,11 @@ import (
 )
 
 // Bounded runs call on its own goroutine and waits for its answer until ctx
-// ends; then it returns ctx's error and the answer, should it ever come, goes
-// to late (nil: dropped). Exactly one of the two happens. A panic in call is
+// ends; then answered is false, the error is ctx's, and the answer, should it
+// ever come, goes to late (nil: dropped). A panic in call is
 // its answer, as a *PanicError. The goroutine ends when call does: code that
 // ignores its ctx for ever keeps it, and nothing can help that.
-func Bounded[T any](ctx context.Context, call func() (T, error), late func(T, error)) (T, error) {
+func Bounded[T any](ctx context.Context, call func() (T, error), late func(T, error)) (value T, answered bool, err error) {
 	p := &pending[T]{answered: make(chan struct{}), late: late}
 	go p.run(call)
 	select {
@@ -55,13 +55,12 @@ func (p *pending[T]) settle(value T, err error) {
 	}
 }
 
-func (p *pending[T]) collect(ctx context.Context) (T, error) {
+func (p *pending[T]) collect(ctx context.Context) (value T, answered bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.done {
-		return p.value, p.err
+		return p.value, true, p.err
 	}
 	p.abandoned = true
-	var zero T
-	return zero, ctx.Err()
+	return value, false, ctx.Err()
 }

@@ -1,0 +1,41 @@
+// Package local is a registry in a directory that the processes of one
+// machine share: no server, nothing to install.
+//
+//	reg, err := local.New("")  // os.UserCacheDir()/materpc/registry, mode 0700
+//	...
+//	defer reg.Close()
+//	err = reg.Register(ctx, instance)
+//
+// A record is one JSON file, written to a temporary file and renamed. Its
+// owner renews a beat counter in it every second (20 bytes, in place). A
+// reader looks every 100 ms while somebody watches, so a change is seen within
+// 200 ms, and drops a record whose counter has not changed for 3 s of the
+// reader's own monotonic clock: wall clocks, file times and the clocks of
+// other processes play no part. Time in which the reader itself did not run
+// does not count.
+//
+// An owner that finds its file missing or changed, also after the whole
+// directory was wiped, writes its newest data again at the next heartbeat. A
+// record of another live owner under the same name and id is left alone, and
+// taken back when it stops beating. Deregister fences its heartbeat: nothing
+// is written after it.
+//
+// What a reader cannot know at first sight is whether the owner of a file that
+// is already there still lives: the file of a process that was killed looks
+// like any other until its next heartbeat is due. Such a record is handed out
+// at once and gets one expiry, 3 s, to show a beat: a client that withheld it
+// would find nobody in the first second of its life, while a dead address in
+// the list costs a refused connection, which is never sent and moves on. A
+// reader that is already watching drops the same record 3 s after the kill.
+//
+// Files that are not records, copies, and records of a newer format are
+// skipped, with one event per change. Files of dead owners are removed after a
+// minute without a beat, moved aside and compared first, so that an owner that
+// wakes up in between loses nothing. Other files are left alone.
+//
+// Defaults: heartbeat 1 s, expiry 3 s, look every 100 ms with a watcher and
+// every second for 10 s after a GetService, files 0600.
+//
+// It is not for several machines: a network file system has neither the
+// atomic rename nor the fresh reads that this needs.
+package local
