@@ -102,7 +102,7 @@ func pack(v Values) uint64 {
 func unpack(word uint64) Values {
 	return Values{
 		Latency: float64(math.Float32frombits(uint32(word >> 32))),
-		Success: float64(word>>16&ratioOne) / ratioOne,
+		Success: float64(word>>16&ratioOne) * (1.0 / ratioOne),
 		Results: int(word & (1<<16 - 1)),
 	}
 }

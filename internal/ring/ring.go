@@ -11,40 +11,49 @@ type Member struct {
 	Points int    // number of points, in proportion to its weight
 }
 
+// MaxMembers is the highest number of members of a ring; further ones own no
+// points.
+const MaxMembers = 1 << ownerBits
+
+const (
+	ownerBits = 24
+	ownerMask = MaxMembers - 1
+)
+
 // Ring is a sorted list of points with an index by the high bits of the
-// position, so that Find needs no binary search. It takes 12 to 16 bytes a
+// position, so that Find needs no binary search. It takes 9 bytes a
 // point.
 type Ring struct {
-	places []uint64
-	owners []uint32
+	// points hold a place in the high 40 bits and its owner in the low 24: one
+	// word a point keeps a lookup at two cache lines.
+	points []uint64
 	first  []uint32 // first[b] is the first point whose bucket is at least b
 	shift  int      // a position's bucket is position >> shift
 }
 
 // New makes a ring from nothing, in linear time.
 func New(members []Member) *Ring {
+	members = members[:min(len(members), MaxMembers)]
 	total := 0
 	for _, m := range members {
 		total += m.Points
 	}
-	r := &Ring{places: make([]uint64, total), owners: make([]uint32, total)}
+	r := &Ring{points: make([]uint64, total)}
 	r.shift, r.first = buckets(total)
-	// Positions are uniform, so sorting by bucket leaves only a few points to
-	// sort within each.
+	// Places are uniform, so sorting by bucket leaves only a few points to sort
+	// within each.
 	for _, m := range members {
 		for k := range m.Points {
-			r.first[point(m.Seed, k)>>r.shift+1]++
+			r.first[place(m.Seed, k)>>r.shift+1]++
 		}
 	}
-	for b := 1; b < len(r.first); b++ {
-		r.first[b] += r.first[b-1]
-	}
+	r.accumulate()
 	next := slices.Clone(r.first)
 	for i, m := range members {
 		for k := range m.Points {
-			place := point(m.Seed, k)
-			bucket := place >> r.shift
-			r.insert(r.first[bucket], next[bucket], place, uint32(i))
+			at := place(m.Seed, k)
+			bucket := at >> r.shift
+			r.insert(r.first[bucket], next[bucket], at|uint64(i))
 			next[bucket]++
 		}
 	}
@@ -52,13 +61,13 @@ func New(members []Member) *Ring {
 }
 
 // insert puts a point into the sorted run [from, end).
-func (r *Ring) insert(from, end uint32, place uint64, owner uint32) {
+func (r *Ring) insert(from, end uint32, point uint64) {
 	at := end
-	for at > from && r.places[at-1] > place {
-		r.places[at], r.owners[at] = r.places[at-1], r.owners[at-1]
+	for at > from && r.points[at-1] > point {
+		r.points[at] = r.points[at-1]
 		at--
 	}
-	r.places[at], r.owners[at] = place, owner
+	r.points[at] = point
 }
 
 // Gone says in Update that a member is not in the new list, or not with the
@@ -69,87 +78,88 @@ const Gone = ^uint32(0)
 // member of r its index in members, or Gone; added lists the indices of members
 // that none of r moved to. It copies r once and sorts only the new points.
 func (r *Ring) Update(members []Member, moved, added []uint32) *Ring {
-	fresh := New(pickMembers(members, added))
-	total := len(fresh.places)
-	for _, owner := range r.owners {
-		if moved[owner] != Gone {
-			total++
-		}
+	fresh := New(pickMembers(members, added)).points
+	for i, point := range fresh {
+		fresh[i] = point&^ownerMask | uint64(added[point&ownerMask])
 	}
-	next := &Ring{places: make([]uint64, 0, total), owners: make([]uint32, 0, total)}
-	at := 0
-	for i, place := range r.places {
-		owner := moved[r.owners[i]]
+	points := make([]uint64, len(r.points)+len(fresh))
+	n := 0
+	for _, point := range r.points {
+		owner := moved[point&ownerMask]
 		if owner == Gone {
 			continue
 		}
-		for ; at < len(fresh.places) && fresh.places[at] < place; at++ {
-			next.push(fresh.places[at], added[fresh.owners[at]])
+		for len(fresh) > 0 && fresh[0] < point {
+			points[n], fresh = fresh[0], fresh[1:]
+			n++
 		}
-		next.push(place, owner)
+		points[n] = point&^ownerMask | uint64(owner)
+		n++
 	}
-	for ; at < len(fresh.places); at++ {
-		next.push(fresh.places[at], added[fresh.owners[at]])
-	}
+	n += copy(points[n:], fresh)
+	next := &Ring{points: points[:n]}
 	next.index()
 	return next
 }
 
-func (r *Ring) push(place uint64, owner uint32) {
-	r.places = append(r.places, place)
-	r.owners = append(r.owners, owner)
+// index fills first from sorted points.
+func (r *Ring) index() {
+	r.shift, r.first = buckets(len(r.points))
+	for _, point := range r.points {
+		r.first[point>>r.shift+1]++
+	}
+	r.accumulate()
 }
 
-// index fills first from sorted places.
-func (r *Ring) index() {
-	r.shift, r.first = buckets(len(r.places))
-	bucket := 0
-	for i, place := range r.places {
-		for ; uint64(bucket) <= place>>r.shift; bucket++ {
-			r.first[bucket] = uint32(i)
-		}
-	}
-	for ; bucket < len(r.first); bucket++ {
-		r.first[bucket] = uint32(len(r.places))
+// accumulate turns the number of points of the bucket before into the number
+// of points of all buckets before.
+func (r *Ring) accumulate() {
+	for b := 1; b < len(r.first); b++ {
+		r.first[b] += r.first[b-1]
 	}
 }
 
 // Len is the number of points.
-func (r *Ring) Len() int { return len(r.places) }
+func (r *Ring) Len() int { return len(r.points) }
 
 // Find returns the index of the point to which the position belongs. The ring
 // must not be empty.
 func (r *Ring) Find(position uint64) int {
 	i := int(r.first[position>>r.shift])
-	for i < len(r.places) && r.places[i] < position {
+	for i < len(r.points) && r.points[i]|ownerMask < position {
 		i++
 	}
-	return i % len(r.places)
+	if i == len(r.points) {
+		return 0
+	}
+	return i
 }
 
 // Owner is the member that owns a point.
-func (r *Ring) Owner(i int) int { return int(r.owners[i]) }
+func (r *Ring) Owner(i int) int { return int(r.points[i] & ownerMask) }
 
 // Next is the point after i, going round.
 func (r *Ring) Next(i int) int {
-	if i++; i < len(r.places) {
+	if i++; i < len(r.points) {
 		return i
 	}
 	return 0
 }
 
-// buckets sizes the index: a power of two of at least half the points.
+// buckets sizes the index: a power of two, for 4 to 8 points a bucket, which
+// lie within one or two cache lines.
 func buckets(points int) (shift int, first []uint32) {
-	width := min(max(bits.Len(uint(points))-1, 1), 31)
+	width := min(max(bits.Len(uint(points))-3, 1), 30)
 	return 64 - width, make([]uint32, 1<<width+1)
 }
 
-// point is the k-th position of a member: the k-th output of SplitMix64.
-func point(seed uint64, k int) uint64 {
+// place is the k-th place of a member: the high bits of the k-th output of
+// SplitMix64.
+func place(seed uint64, k int) uint64 {
 	h := seed + uint64(k+1)*0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>27) * 0x94d049bb133111eb
-	return h ^ h>>31
+	return (h ^ h>>31) &^ ownerMask
 }
 
 func pickMembers(members []Member, indices []uint32) []Member {

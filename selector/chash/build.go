@@ -7,7 +7,7 @@ import (
 	"github.com/materpc/materpc/selector"
 )
 
-// maxRing bounds the points of a ring (32 MB). Beyond it the points of every
+// maxRing bounds the points of a ring (19 MB). Beyond it the points of every
 // node are halved until they fit, which moves many keys once; 10,000 nodes of
 // weight 100 have a million.
 const maxRing = 1 << 21

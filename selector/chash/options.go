@@ -30,7 +30,7 @@ func newOptions(opts []Option) options {
 // VirtualNodes is the number of points on the ring for a node of weight 100,
 // default 100; other weights get points in proportion, at least one. More points
 // spread keys more evenly (100 points: the share of a node varies by about 10 %)
-// and take 12 to 16 bytes each. Clients of one service must agree on it. Values
+// and take 9 bytes each. Clients of one service must agree on it. Values
 // are clamped to 1 to 10,000.
 func VirtualNodes(points int) Option {
 	return func(o *options) { o.points = min(max(points, 1), maxPoints) }

@@ -67,19 +67,21 @@ func (p *picker) Pick(r *selector.Request) *selector.Node {
 	if second < 0 {
 		return nodes[first]
 	}
-	if p.challenged(r.Now, nodes[first].Stats(), nodes[second].Stats()) {
+	mine, theirs := nodes[first].Stats(), nodes[second].Stats()
+	if p.challenged(r.Now, &mine, &theirs) {
 		return nodes[second]
 	}
 	return nodes[first]
 }
 
 // challenged decides whether the second node takes the call from the first.
-func (p *picker) challenged(now int64, first, second selector.Stats) bool {
+func (p *picker) challenged(now int64, first, second *selector.Stats) bool {
 	random := rand.Uint64()
 	if now-first.LastPick > staleAfter && random%probeOneIn == 0 {
 		return false
 	}
-	a, b := p.cost(now, &first, &second), p.cost(now, &second, &first)
+	mine, theirs := p.price(now, first, second), p.price(now, second, first)
+	a, b := mine.above*theirs.below, theirs.above*mine.below
 	if b >= a {
 		return false
 	}
