@@ -1,0 +1,148 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-kratos/kratos/v2/log"
+)
+
+// eventGrace is how long Run waits at its end for subscribers to take the last
+// events.
+const eventGrace = time.Second
+
+// EventKind says what an [Event] is about.
+type EventKind int
+
+const (
+	// StepBegan: a step of the start or the stop begins. Step is its name.
+	StepBegan EventKind = iota + 1
+	// StepEnded: that step has ended after Took, with Err if it failed.
+	StepEnded
+	// Signaled: a signal arrived; Text names it.
+	Signaled
+	// Warning: Text says what is wrong although the app goes on.
+	Warning
+)
+
+// String returns the kind in words.
+func (k EventKind) String() string {
+	switch k {
+	case StepBegan:
+		return "step began"
+	case StepEnded:
+		return "step ended"
+	case Signaled:
+		return "signaled"
+	case Warning:
+		return "warning"
+	default:
+		return fmt.Sprintf("EventKind(%d)", int(k))
+	}
+}
+
+// Event is one thing that happened in the life of an app.
+type Event struct {
+	Kind EventKind
+	Step string
+	Took time.Duration
+	Err  error
+	Text string
+}
+
+// eventQueue hands events to subscribers and loggers, which may be slow, on a
+// goroutine that exists only while there are events.
+type eventQueue struct {
+	subscribers []func(Event)
+
+	mu      sync.Mutex
+	waiting []Event
+	busy    bool
+	idle    chan struct{} // closed when not busy
+}
+
+func newEventQueue(o options) *eventQueue {
+	idle := make(chan struct{})
+	close(idle)
+	q := &eventQueue{idle: idle}
+	q.subscribers = append(q.subscribers, reporter(&o))
+	q.subscribers = append(q.subscribers, o.events...)
+	return q
+}
+
+// emit queues an event and never blocks. Events are few: some 20 in a life.
+func (q *eventQueue) emit(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, e)
+	if !q.busy {
+		q.busy, q.idle = true, make(chan struct{})
+		go q.drain()
+	}
+}
+
+func (q *eventQueue) drain() {
+	for {
+		q.mu.Lock()
+		if len(q.waiting) == 0 {
+			q.busy = false
+			close(q.idle)
+			q.mu.Unlock()
+			return
+		}
+		e := q.waiting[0]
+		q.waiting = q.waiting[1:]
+		q.mu.Unlock()
+		q.deliver(e)
+	}
+}
+
+func (q *eventQueue) deliver(e Event) {
+	for _, fn := range q.subscribers {
+		func() {
+			defer func() { _ = recover() }() // a subscriber's panic is not ours to die of
+			fn(e)
+		}()
+	}
+}
+
+// flush waits until all events are taken, at most eventGrace.
+func (q *eventQueue) flush() {
+	q.mu.Lock()
+	idle := q.idle
+	q.mu.Unlock()
+	grace := time.NewTimer(eventGrace)
+	defer grace.Stop()
+	select {
+	case <-idle:
+	case <-grace.C:
+	}
+}
+
+// reporter logs what someone should read: warnings and failed steps.
+func reporter(o *options) func(Event) {
+	if o.logger != nil {
+		return func(e Event) {
+			switch {
+			case e.Kind == Warning:
+				_ = o.logger.Log(log.LevelWarn, "msg", e.Text)
+			case e.Kind == StepEnded && e.Err != nil:
+				_ = o.logger.Log(log.LevelError, "msg", "app: step failed", "step", e.Step, "err", e.Err.Error())
+			}
+		}
+	}
+	if o.slog == nil {
+		return func(Event) {}
+	}
+	return func(e Event) {
+		switch {
+		case e.Kind == Warning:
+			o.slog.LogAttrs(context.Background(), slog.LevelWarn, "app: warning", slog.String("what", e.Text))
+		case e.Kind == StepEnded && e.Err != nil:
+			o.slog.LogAttrs(context.Background(), slog.LevelError, "app: step failed", slog.String("step", e.Step), slog.String("err", e.Err.Error()))
+		}
+	}
+}

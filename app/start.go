@@ -1,0 +1,162 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	kregistry "github.com/go-kratos/kratos/v2/registry"
+	"github.com/go-kratos/kratos/v2/transport"
+
+	"github.com/materpc/materpc/health"
+	"github.com/materpc/materpc/registry"
+)
+
+// startSteps is the order of the start. Why this one:
+//
+//   - bind before the hooks: they may read the endpoints, a taken port fails
+//     before anything has an effect;
+//   - register after serving: nobody is sent to a server that does not answer;
+//   - ready last: a readiness probe sees NOT_SERVING until the last hook is done.
+func (r *run) startSteps() []step {
+	return []step{
+		{"validate", r.opts.validate},
+		{"bind", r.bind},
+		{"before-start hooks", r.beforeStart},
+		{"serve", r.serve},
+		{"register", r.register},
+		{"after-start hooks", r.afterStart},
+		{"ready", r.becomeReady},
+	}
+}
+
+// start runs the start list. It returns the root error of a failed start; nil
+// when the app is ready or the start was interrupted by a stop, whose steps
+// undo whatever was done.
+func (r *run) start() error {
+	defer context.AfterFunc(r.app.asked, r.endLive)()
+	defer context.AfterFunc(r.broken, r.endLive)()
+	for _, s := range r.startSteps() {
+		asked := r.app.asked.Err() != nil
+		if !asked && r.broken.Err() == nil {
+			err := r.do(s)
+			if asked = r.app.asked.Err() != nil; err != nil && !asked && r.broken.Err() == nil {
+				return err
+			}
+		}
+		// A failed server is the root, not what its failure interrupted; and
+		// errors of a step that a stop interrupted are told by its event.
+		if r.broken.Err() != nil {
+			return context.Cause(r.broken)
+		}
+		if asked {
+			return nil
+		}
+	}
+	return nil
+}
+
+// bound is a server that holds a socket because it was asked for its endpoint.
+type bound struct {
+	name string
+	srv  transport.Server
+	host string // host:port of the endpoint
+}
+
+// bind asks every Endpointer for its endpoint, which binds it, and makes the
+// instance. All faults are reported at once.
+func (r *run) bind() error {
+	r.setPhase(health.Starting)
+	var faults []error
+	var endpoints []string
+	for i, srv := range r.opts.servers {
+		e, ok := srv.(transport.Endpointer)
+		if !ok {
+			continue
+		}
+		name := serverName(i, srv)
+		faults = append(faults, guarded(name+" Endpoint", func() error {
+			u, err := e.Endpoint()
+			if err == nil && u == nil {
+				err = errors.New("neither an endpoint nor an error")
+			}
+			if err != nil {
+				return err
+			}
+			r.bound = append(r.bound, bound{name: name, srv: srv, host: u.Host})
+			endpoints = append(endpoints, u.String())
+			return nil
+		}))
+	}
+	if len(r.opts.endpoints) > 0 {
+		endpoints = nil
+		for _, u := range r.opts.endpoints {
+			endpoints = append(endpoints, u.String())
+		}
+	}
+	if r.opts.registrar != nil && len(endpoints) == 0 {
+		r.queue.emit(Event{Kind: Warning, Text: "app: the instance is registered without endpoints: no server has one and Endpoint is not given"})
+	}
+	r.app.instance.Store(&kregistry.ServiceInstance{
+		ID: r.opts.id, Name: r.opts.name, Version: r.opts.version,
+		Metadata: maps.Clone(r.opts.metadata), Endpoints: endpoints,
+	})
+	return join(faults...)
+}
+
+func (r *run) beforeStart() error {
+	r.hooksBegan = len(r.opts.beforeStart) > 0
+	return r.startHooks("before-start hook", r.opts.beforeStart)
+}
+
+func (r *run) afterStart() error {
+	return r.startHooks("after-start hook", r.opts.afterStart)
+}
+
+// startHooks runs hooks until one fails. They have no bound: a migration may
+// take its time. A stop or a failed server ends them.
+func (r *run) startHooks(kind string, hooks []hook) error {
+	for i, fn := range hooks {
+		if err := call(r.live, fmt.Sprintf("%s %d", kind, i+1), patience{grace: stepGrace}, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register makes the instance known. The registration works on its own copy: a
+// backend that changes it reaches nobody else.
+func (r *run) register() error {
+	if r.opts.registrar == nil {
+		return nil
+	}
+	r.registration = registry.NewRegistration(r.opts.registrar, r.app.instance.Load(), registry.OnEvent(r.late))
+	ctx, cancel := timeout(r.live, r.opts.register)
+	defer cancel()
+	err := call(ctx, "register", patience{grace: stepGrace}, r.registration.Register)
+	r.registered = err == nil
+	return err
+}
+
+// late tells of a Register that was given up and landed afterwards.
+func (r *run) late(e registry.Event) {
+	if e.Kind == registry.LateWriteKept || e.Kind == registry.LateWriteUndone {
+		r.queue.emit(Event{Kind: Warning, Err: e.Err, Text: "app: registration: " + e.String()})
+	}
+}
+
+func (r *run) becomeReady() error {
+	r.ready = true
+	r.setPhase(health.Ready)
+	return nil
+}
+
+// timeout is context.WithTimeout where 0 is no timeout.
+func timeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if d == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, min(d, unlimited))
+}
