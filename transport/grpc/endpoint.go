@@ -1,0 +1,130 @@
+package grpc
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/registry"
+)
+
+// Endpoint returns the URL to publish, grpc://host:port or grpcs://host:port
+// with TLS. The first call binds, so that a port 0 is a real one. An explicit
+// host stays as given; a wildcard becomes an address that others can dial, and
+// a machine without one is an error.
+func (s *Server) Endpoint() (*url.URL, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop != nil {
+		return nil, errors.New("transport/grpc: Endpoint: the server is stopped")
+	}
+	if err := errors.Join(errors.Join(s.faults...), s.bindLocked()); err != nil {
+		return nil, err
+	}
+	if s.endpoint == nil {
+		return nil, s.adviseLocked()
+	}
+	published := *s.endpoint
+	return &published, nil
+}
+
+// bindLocked listens, once.
+func (s *Server) bindLocked() error {
+	if s.listener == nil {
+		s.listener = s.options.listener
+	}
+	if s.listener == nil {
+		listener, err := net.Listen(s.options.network, s.options.address)
+		if err != nil {
+			return fmt.Errorf("transport/grpc: Address %q, Network %q cannot be bound: %w; choose another address or stop what holds it", s.options.address, s.options.network, err)
+		}
+		s.listener = listener
+	}
+	if s.endpoint == nil {
+		_ = s.adviseLocked() // Endpoint reports it; serving needs no advertised address
+	}
+	return nil
+}
+
+// adviseLocked works out the URL to publish.
+func (s *Server) adviseLocked() error {
+	if s.options.endpoint != nil {
+		s.endpoint = s.options.endpoint
+		return nil
+	}
+	scheme := "grpc"
+	if s.options.tls != nil {
+		scheme = "grpcs"
+	}
+	bound := s.listener.Addr()
+	if bound.Network() == "unix" {
+		s.endpoint = &url.URL{Scheme: "unix", Path: bound.String()}
+		return nil
+	}
+	host, port, err := net.SplitHostPort(bound.String())
+	if err != nil { // an in-memory listener has a name
+		s.endpoint = &url.URL{Scheme: scheme, Host: bound.String()}
+		return nil
+	}
+	if s.options.listener == nil { // a name such as localhost is kept
+		if host, _, err = net.SplitHostPort(s.options.address); err != nil {
+			return fmt.Errorf("transport/grpc: Address %q is not host:port: %w", s.options.address, err)
+		}
+	}
+	address, err := registry.Advertise(net.JoinHostPort(host, port), nil)
+	if err != nil {
+		return fmt.Errorf("transport/grpc: no endpoint to publish: %w; give Endpoint or an Address with a host", err)
+	}
+	s.endpoint = &url.URL{Scheme: scheme, Host: address}
+	return nil
+}
+
+// unbindLocked frees what bindLocked took.
+func (s *Server) unbindLocked() {
+	if s.listener != nil {
+		_ = s.listener.Close() // nothing was accepted on it
+	}
+}
+
+// gateListener is where connections are counted.
+type gateListener struct {
+	net.Listener
+	server *Server
+	open   atomic.Int64
+}
+
+// Accept returns the next connection within the bound.
+func (l *gateListener) Accept() (net.Conn, error) {
+	l.server.onServing()
+	limit := int64(l.server.options.maxConnections)
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil || limit == 0 {
+			return conn, err
+		}
+		if l.open.Add(1) <= limit {
+			return &countedConn{Conn: conn, left: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		}
+		l.open.Add(-1)
+		_ = conn.Close() // it is over the bound; there is no one to tell
+		l.server.emit(materpc.Event{
+			Type: materpc.Refusal, Kind: materpc.Overlimit, Detail: "connections",
+			Peer: &materpc.Peer{Address: conn.RemoteAddr().String()},
+		})
+	}
+}
+
+type countedConn struct {
+	net.Conn
+	left func()
+}
+
+// Close gives the connection's place back.
+func (c *countedConn) Close() error {
+	c.left()
+	return c.Conn.Close()
+}

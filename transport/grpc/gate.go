@@ -1,0 +1,253 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	klog "github.com/go-kratos/kratos/v2/log"
+	kmiddleware "github.com/go-kratos/kratos/v2/middleware"
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/internal/wire"
+)
+
+// serverMethod is a registered method behind the gate.
+type serverMethod struct {
+	server     *Server
+	fullMethod string // empty for unknown methods: the call knows
+	shape      materpc.Shape
+	builtin    bool // health, reflection, channelz: passes the gate, holds no drain up
+	unary      stdgrpc.MethodHandler
+	stream     stdgrpc.StreamHandler
+	chain      atomic.Pointer[kmiddleware.Handler] // the middlewares, nil without any
+}
+
+// RegisterService registers a service behind the gate. It copies the
+// description, which is a package variable of generated code. A service that
+// is registered twice, late, or with the wrong type is a fault of
+// [Server.Start].
+func (s *Server) RegisterService(sd *stdgrpc.ServiceDesc, impl any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.registrationFault(sd, impl); err != nil {
+		s.faults = append(s.faults, err)
+		s.warn(err.Error())
+		return
+	}
+	gated := *sd
+	gated.Methods = make([]stdgrpc.MethodDesc, len(sd.Methods))
+	for i, d := range sd.Methods {
+		m := s.newMethod(sd.ServiceName, d.MethodName, materpc.Unary)
+		m.unary = d.Handler
+		gated.Methods[i] = stdgrpc.MethodDesc{MethodName: d.MethodName, Handler: m.serveUnary}
+		s.adopt(m)
+	}
+	gated.Streams = make([]stdgrpc.StreamDesc, len(sd.Streams))
+	for i, d := range sd.Streams {
+		m := s.newMethod(sd.ServiceName, d.StreamName, materpc.ShapeOf(d.ClientStreams, d.ServerStreams))
+		m.stream = d.Handler
+		if _, ours := impl.(*healthService); m.builtin && !ours {
+			m.stream = s.untilDrain(d.Handler)
+		}
+		d.Handler = m.serveStream
+		gated.Streams[i] = d
+		s.adopt(m)
+	}
+	s.services[sd.ServiceName] = struct{}{}
+	s.health.Register(sd.ServiceName)
+	s.Server.RegisterService(&gated, impl)
+}
+
+// registrationFault finds what grpc-go would end the process for.
+func (s *Server) registrationFault(sd *stdgrpc.ServiceDesc, impl any) error {
+	if _, twice := s.services[sd.ServiceName]; twice {
+		return fmt.Errorf("transport/grpc: service %q is registered twice", sd.ServiceName)
+	}
+	if s.started || s.stop != nil {
+		return fmt.Errorf("transport/grpc: service %q is registered after Start; register it before", sd.ServiceName)
+	}
+	if impl == nil || sd.HandlerType == nil {
+		return nil
+	}
+	want := reflect.TypeOf(sd.HandlerType).Elem()
+	if !reflect.TypeOf(impl).Implements(want) {
+		return fmt.Errorf("transport/grpc: service %q: %T does not implement %v", sd.ServiceName, impl, want)
+	}
+	return nil
+}
+
+func (s *Server) newMethod(service, name string, shape materpc.Shape) *serverMethod {
+	return &serverMethod{server: s, fullMethod: "/" + service + "/" + name, shape: shape, builtin: builtinService(service)}
+}
+
+func (s *Server) adopt(m *serverMethod) {
+	m.compile()
+	s.methods[m.fullMethod] = m
+}
+
+// builtinService tells services of the transport from those of the
+// application, also where the application brings its own implementation.
+func builtinService(service string) bool {
+	return service == "grpc.health.v1.Health" || strings.HasPrefix(service, "grpc.reflection.") ||
+		strings.HasPrefix(service, "grpc.channelz.")
+}
+
+// unknownMethod stands for all methods that nobody registered.
+func (s *Server) unknownMethod() *serverMethod {
+	m := &serverMethod{server: s, shape: materpc.BidiStream, stream: s.options.unknown}
+	if m.stream == nil {
+		m.stream = func(_ any, ss stdgrpc.ServerStream) error {
+			c := callOf(ss.Context())
+			if c == nil {
+				return unimplemented("")
+			}
+			s.emit(materpc.Event{Type: materpc.UnknownMethod, Info: &c.RPCInfo, Detail: c.FullMethod()})
+			return unimplemented(c.FullMethod())
+		}
+	}
+	m.compile()
+	return m
+}
+
+// admit asks the drain mark, then the admissions. The call is in the in-flight
+// list by now.
+func (s *Server) admit(c *serverCall) (refusal *Refusal) {
+	if mark := s.draining.Load(); mark != nil && mark.refuses(c) {
+		return refusedDraining
+	}
+	if len(s.options.admissions) == 0 {
+		return nil
+	}
+	refusal = &Refusal{Err: errAdmission}
+	guard(func() {
+		for _, admission := range s.options.admissions {
+			permit, refused := admission.Admit(&c.RPCInfo)
+			if refused != nil {
+				refusal = refused
+				return
+			}
+			c.permits.add(permit)
+		}
+		refusal = nil
+	})
+	return refusal
+}
+
+// refuse answers a call that the gate turned away, with the proof that nothing
+// ran when the caller can read one.
+func (s *Server) refuse(c *serverCall, refusal *Refusal) error {
+	err := refusal.err()
+	s.emit(materpc.Event{Type: materpc.Refusal, Info: &c.RPCInfo, Kind: materpc.KindOf(err), Err: err, Detail: refusal.Reason})
+	var trailer metadata.MD
+	if header, ok := c.Header(); ok && refusal.Reason != "" {
+		proof := wire.Proof{Nonce: header.Nonce, Reason: refusal.Reason, Instance: s.InstanceID()}
+		trailer = metadata.Pairs(wire.RefusedKey, proof.Refusal())
+	}
+	if refusal.Pushback != 0 {
+		ms := max(refusal.Pushback.Milliseconds(), -1)
+		trailer = metadata.Join(trailer, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(ms, 10)))
+	}
+	c.setTrailer(trailer)
+	return err
+}
+
+// drainMark says since when the server drains.
+type drainMark struct{ since time.Time }
+
+// secondGOAWAY is when grpc-go has sent the last GOAWAY to every connection,
+// acknowledged or not (5 s), and what was on its way has come.
+const secondGOAWAY = 6 * time.Second
+
+// refuses implements CALLS.md, "Draining, exactly". Built-in unary calls are
+// answered as long as others are: a probe wants this instance's answer.
+func (m *drainMark) refuses(c *serverCall) bool {
+	if c.Start().Sub(m.since) > secondGOAWAY {
+		return true
+	}
+	if c.method.builtin {
+		return false
+	}
+	_, moves := c.Header()
+	return moves
+}
+
+// middlewareSet keeps Kratos's middlewares and selects them by operation.
+type middlewareSet struct {
+	always   []kmiddleware.Middleware
+	selected map[string][]kmiddleware.Middleware // a trailing * marks a prefix
+}
+
+func (m *middlewareSet) use(list []kmiddleware.Middleware) { m.always = append(m.always, list...) }
+
+func (m *middlewareSet) add(selector string, list []kmiddleware.Middleware) {
+	if m.selected == nil {
+		m.selected = make(map[string][]kmiddleware.Middleware)
+	}
+	m.selected[selector] = append(m.selected[selector], list...)
+}
+
+func (m *middlewareSet) match(operation string) []kmiddleware.Middleware {
+	list := m.always[:len(m.always):len(m.always)]
+	if exact, ok := m.selected[operation]; ok {
+		return append(list, exact...)
+	}
+	longest := ""
+	for selector := range m.selected {
+		prefix, isPrefix := strings.CutSuffix(selector, "*")
+		if isPrefix && strings.HasPrefix(operation, prefix) && len(selector) > len(longest) {
+			longest = selector
+		}
+	}
+	return append(list, m.selected[longest]...)
+}
+
+// compile builds the method's middlewares once, not per call.
+func (m *serverMethod) compile() {
+	set, last := &m.server.options.middleware, kmiddleware.Handler(callUnaryHandler)
+	if m.unary == nil {
+		set, last = &m.server.options.streamMiddleware, callStreamHandler
+	}
+	list := set.match(m.fullMethod)
+	if len(list) == 0 {
+		m.chain.Store(nil)
+		return
+	}
+	chain := kmiddleware.Chain(list...)(last)
+	m.chain.Store(&chain)
+}
+
+// warnStreams names streams that the unary middlewares do not cover: a team
+// that adds authentication as Middleware would leave them open.
+func (s *Server) warnStreams() {
+	if len(s.options.middleware.always)+len(s.options.middleware.selected) == 0 || len(s.options.streamMiddleware.always) > 0 {
+		return
+	}
+	var bare []string
+	for name, m := range s.methods {
+		if m.unary == nil && !m.builtin {
+			bare = append(bare, name)
+		}
+	}
+	if len(bare) > 0 {
+		s.warn("transport/grpc: Middleware does not run on streams and there is no StreamMiddleware", "methods", bare)
+	}
+}
+
+func (s *Server) warn(message string, args ...any) {
+	if s.options.slog != nil {
+		guard(func() { s.options.slog.WarnContext(context.Background(), message, args...) })
+	}
+	if s.options.klog != nil {
+		guard(func() { _ = s.options.klog.Log(klog.LevelWarn, append([]any{"msg", message}, args...)...) })
+	}
+}
+
+var errLostContext = errors.New("transport/grpc: a middleware passed on a ctx that does not derive from the one it was given")

@@ -1,0 +1,169 @@
+package grpc
+
+import (
+	"context"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/internal/wire"
+)
+
+// serverCall is the record of one inbound call. It is the ctx of the handler,
+// Kratos's Transporter and the entry in the in-flight list, in one allocation.
+type serverCall struct {
+	materpc.Recorder
+	transport Transport
+	method    *serverMethod
+	ctx       context.Context // what the next layer gets
+	srv       any
+	stream    *Stream // nil for unary calls
+
+	decode      func(any) error                // unary
+	interceptor stdgrpc.UnaryServerInterceptor // unary: grpc-go's chain, ours first
+	handle      stdgrpc.UnaryHandler           // unary: what the middlewares call last
+	next        stdgrpc.StreamHandler          // streams: what the middlewares call last
+
+	links   inflightLinks
+	permits permits
+	state   atomic.Uint32 // callRunning, callReturned, callAborted
+	refused bool
+}
+
+const (
+	callRunning  uint32 = iota
+	callReturned        // the handler has answered
+	callAborted         // a shutdown has answered for it
+)
+
+type serverCallKey struct{}
+
+// callOf returns the inbound call that ctx belongs to, nil when there is none.
+func callOf(ctx context.Context) *serverCall {
+	c, _ := ctx.Value(serverCallKey{}).(*serverCall)
+	return c
+}
+
+// Value implements context.Context. Values of the ctx given to Start are
+// visible behind those of the call, as Kratos's servers have it.
+func (c *serverCall) Value(key any) any {
+	switch key {
+	case serverCallKey{}:
+		return c
+	case serverTransportKey:
+		return &c.transport
+	}
+	if v := c.Recorder.Value(key); v != nil {
+		return v
+	}
+	if base := c.method.server.identity.Load().base; base != nil {
+		return base.Value(key)
+	}
+	return nil
+}
+
+// begin writes what never changes.
+func (c *serverCall) begin(ctx context.Context, fullMethod string) {
+	own := c.method.server.identity.Load()
+	c.Begin(ctx, materpc.Call{
+		Side: materpc.ServerSide, Shape: c.method.shape, FullMethod: fullMethod, To: own.name,
+	}, time.Now())
+	c.transport.endpoint, c.transport.operation = own.endpoint, fullMethod
+	c.transport.request.incoming = ctx
+	c.ctx = c
+}
+
+// serveUnary is the handler that grpc-go knows.
+func (m *serverMethod) serveUnary(srv any, ctx context.Context, decode func(any) error, interceptor stdgrpc.UnaryServerInterceptor) (any, error) { //nolint:revive // grpc-go's order of arguments
+	c := &serverCall{method: m, srv: srv, decode: decode, interceptor: interceptor}
+	c.begin(ctx, m.fullMethod)
+	return m.server.serve(c)
+}
+
+// callUser is the innermost layer: middlewares, interceptors, handler.
+func callUser(c *serverCall) (any, error) {
+	if c.stream != nil {
+		return nil, c.callStream()
+	}
+	interceptor := c.interceptor
+	if c.method.chain.Load() == nil && alone(interceptor) {
+		interceptor = nil // generated code then calls the method directly, which saves two allocations
+	}
+	return c.method.unary(c.srv, c.ctx, c.decode, interceptor)
+}
+
+// alone reports whether grpc-go's chain is nothing but our own interceptor.
+func alone(interceptor stdgrpc.UnaryServerInterceptor) bool {
+	return interceptor == nil || reflect.ValueOf(interceptor).Pointer() == reflect.ValueOf((*Server)(nil).interceptUnary).Pointer()
+}
+
+// interceptUnary runs the middlewares where Kratos has them: inside a raw
+// grpc.UnaryInterceptor, outside all chained ones.
+func (s *Server) interceptUnary(ctx context.Context, req any, _ *stdgrpc.UnaryServerInfo, handler stdgrpc.UnaryHandler) (any, error) {
+	c := callOf(ctx)
+	if c == nil {
+		return nil, errLostContext
+	}
+	chain := c.method.chain.Load()
+	if chain == nil {
+		return handler(ctx, req)
+	}
+	c.handle = handler
+	return (*chain)(ctx, req)
+}
+
+// callUnaryHandler ends every chain of unary middlewares.
+func callUnaryHandler(ctx context.Context, req any) (any, error) {
+	c := callOf(ctx)
+	if c == nil || c.handle == nil {
+		return nil, errLostContext
+	}
+	return c.handle(ctx, req)
+}
+
+// wireStream is the grpc-go stream under a call.
+func (c *serverCall) wireStream() stdgrpc.ServerTransportStream {
+	return stdgrpc.ServerTransportStreamFromContext(c.Outer())
+}
+
+func (c *serverCall) setTrailer(md metadata.MD) {
+	if stream := c.wireStream(); stream != nil && len(md) > 0 {
+		_ = stream.SetTrailer(md) // fails only when the call is over
+	}
+}
+
+// statusWriter is what grpc-go's server stream offers beyond its public
+// interface; TestStatusWriter is the contract.
+type statusWriter interface{ WriteStatus(*status.Status) error }
+
+// answer ends the call from outside its handler, whose ctx is cancelled with
+// it. It reports whether grpc-go let us.
+func (c *serverCall) answer(s *status.Status) bool {
+	stream, ok := c.wireStream().(statusWriter)
+	return ok && stream.WriteStatus(s) == nil
+}
+
+// abort answers a running call as ServerDraining, unless its handler was
+// faster. It reports whether the call still runs and could not be answered.
+func (c *serverCall) abort(reason *materpc.Error) (stuck bool) {
+	if !c.state.CompareAndSwap(callRunning, callAborted) {
+		return false
+	}
+	if header, ok := c.Header(); ok {
+		c.setTrailer(metadata.Pairs(wire.AbortedKey, header.Nonce))
+	}
+	answered := c.answer(reason.GRPCStatus())
+	s := c.method.server
+	s.emit(materpc.Event{Type: materpc.HandlerAborted, Info: &c.RPCInfo, Kind: materpc.ServerDraining, Err: reason, Detail: c.FullMethod()})
+	return !answered
+}
+
+func unimplemented(fullMethod string) error {
+	return status.Errorf(codes.Unimplemented, "unknown method %s", fullMethod)
+}
