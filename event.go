@@ -31,8 +31,9 @@ const (
 	UnknownMethod
 	// RecordSkipped: discovery published an instance that cannot be used.
 	RecordSkipped
-	// DiscoveryFailed: discovery could not be read; the last good list stays.
-	DiscoveryFailed
+	// Discovery: the state of discovery itself changed, for instance it cannot
+	// be read and the last good list stays. Detail tells what.
+	Discovery
 	// MovesDisabled: grpc-go's texts are not the ones we know, so nothing but
 	// a gate's proof moves a call.
 	MovesDisabled
@@ -44,7 +45,7 @@ const (
 func (t EventType) String() string {
 	names := [eventTypes]string{
 		"rpc_start", "rpc_finish", "move", "refusal", "proof_mismatch", "ungoverned", "instance_draining",
-		"handler_aborted", "handler_panic", "unknown_method", "record_skipped", "discovery_failed", "moves_disabled",
+		"handler_aborted", "handler_panic", "unknown_method", "record_skipped", "discovery", "moves_disabled",
 	}
 	if t >= eventTypes {
 		return "event(?)"

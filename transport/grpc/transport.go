@@ -36,8 +36,8 @@ func (t *Transport) Operation() string { return t.operation }
 func (t *Transport) RequestHeader() ktransport.Header { return &t.request }
 
 // ReplyHeader returns the reply metadata. On a server it travels in the header
-// of a success and in the trailer of a failure; on a client it holds what the
-// peer sent once the call has returned.
+// of a success and in the trailer of a failure; on a client it is the caller's
+// own scratch: what the peer sent is read with grpc.Header and grpc.Trailer.
 func (t *Transport) ReplyHeader() ktransport.Header { return &t.reply }
 
 // NodeFilters returns the filters of the client that made the call.
@@ -65,6 +65,20 @@ func (c *carrier) load() metadata.MD {
 
 // touched reports whether anything was read or written, without loading.
 func (c *carrier) touched() bool { return c.md != nil }
+
+// pairs returns what is there as the arguments of AppendToOutgoingContext.
+func (c *carrier) pairs() []string {
+	if !c.touched() {
+		return nil
+	}
+	pairs := make([]string, 0, 2*len(c.md))
+	for key, values := range c.md {
+		for _, value := range values {
+			pairs = append(pairs, key, value)
+		}
+	}
+	return pairs
+}
 
 // Get returns the first value of key, or "".
 func (c *carrier) Get(key string) string {

@@ -1,0 +1,111 @@
+package grpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
+)
+
+// attempt is what one attempt of a call leaves behind: what the picker chose,
+// what grpc-go reported. Picks and Dones of one attempt follow each other, so
+// it needs no lock; see clientStream for streams.
+type attempt struct {
+	call    *clientCall
+	request selector.Request // in the record, or each pick would allocate one
+	barred  *selector.Tried  // instances that refused the call themselves
+	pick    pick
+	facts   facts
+	moves   moveState
+	waited  bool // a pick had to wait, so the call's start is no pick time
+}
+
+type attemptKey struct{}
+
+// pick is the instance in use.
+type pick struct {
+	instance   *instance
+	connection uint32 // which of the instance's connections
+	began      int64
+	load       selector.Load
+	open       bool // Begin without End
+	failure    materpc.ErrorKind
+	cause      error
+}
+
+// facts are what Done delivered for the last pick: facts, never the outcome.
+type facts struct {
+	sent     bool // a stream was created
+	received bool
+	trailer  metadata.MD
+}
+
+// begin notes a pick. A pick that follows another within one try is grpc-go's
+// own second one; what it replaces was not processed.
+func (a *attempt) begin(in *instance, now int64) {
+	a.settle(selector.Neutral, now)
+	load := selector.Unary
+	if a.call.desc != nil {
+		load = selector.Stream
+	}
+	a.pick = pick{instance: in, connection: in.connection.Load(), began: now, load: load, open: true}
+	a.facts = facts{}
+	in.node.Begin(now, load)
+	a.call.SetPeer(&in.peer)
+	a.call.peer.Node = in.kratos
+}
+
+// pickTime is the time of a pick on the client's clock: the call's start as
+// long as that is fresh, which saves a clock read.
+func (a *attempt) pickTime() int64 {
+	if a.waited || a.moves.count > 0 || a.pick.instance != nil {
+		return a.call.client.now()
+	}
+	return int64(a.call.Start().Sub(a.call.client.epoch))
+}
+
+// failed notes that a pick found nothing, and why.
+func (a *attempt) failed(kind materpc.ErrorKind, cause error) {
+	a.settle(selector.Neutral, a.call.client.now())
+	a.pick = pick{instance: a.pick.instance, failure: kind, cause: cause}
+	a.facts = facts{}
+}
+
+// done is the balancer's Done.
+func (a *attempt) done(info balancer.DoneInfo) {
+	a.facts = facts{sent: info.BytesSent, received: info.BytesReceived, trailer: info.Trailer}
+	if !info.BytesSent {
+		a.settle(selector.Neutral, a.pick.began)
+	}
+}
+
+// settle gives the try's outcome to the instance's statistics, once a pick.
+func (a *attempt) settle(outcome selector.Outcome, now int64) {
+	if !a.pick.open {
+		return
+	}
+	a.pick.open = false
+	a.pick.instance.node.End(now, a.pick.began, a.pick.load, outcome)
+}
+
+// unary runs the attempt to its end, moves included.
+func (a *attempt) unary(ctx context.Context, req any) error {
+	call := a.call
+	call.AddAttempt()
+	for {
+		err := call.invoker(call.seal(ctx), call.method, req, call.reply, call.cc, call.opts...)
+		if err == nil {
+			a.settle(selector.Success, call.client.now())
+			call.client.budget.Earn()
+			return nil
+		}
+		v := a.judge(ctx, err)
+		if !a.mayMove(ctx, v) {
+			return v.err
+		}
+		clearTargets(call.opts)
+	}
+}

@@ -1,0 +1,335 @@
+package grpc
+
+import (
+	"hash/fnv"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	_ "google.golang.org/grpc/health" // the client side of WithHealthCheck
+	"google.golang.org/grpc/resolver"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
+)
+
+// balancerName selects our balancer in the service config, which every client
+// of this package gives last, so that no option of a user replaces it.
+const (
+	balancerName  = "materpc"
+	serviceConfig = `{"loadBalancingConfig":[{"` + balancerName + `":{}}]}`
+	// healthServiceConfig also watches the health service of each instance.
+	healthServiceConfig = `{"loadBalancingConfig":[{"` + balancerName + `":{}}],"healthCheckConfig":{"serviceName":""}}`
+)
+
+func init() { balancer.Register(balancerBuilder{}) }
+
+type balancerBuilder struct{}
+
+func (balancerBuilder) Name() string { return balancerName }
+
+func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	return &fleet{cc: cc, table: make(map[string]*instance)}
+}
+
+// fleet is the balancer: one table of instances for the life of a client. It
+// rebuilds its picker only when the set changes; a readiness flip is an atomic
+// plus UpdateState with the same picker, which wakes blocked picks.
+type fleet struct {
+	cc     balancer.ClientConn
+	client *client // from the first resolver state on
+	picker atomic.Pointer[picker]
+
+	mu      sync.Mutex
+	table   map[string]*instance
+	leaving map[*instance]struct{} // withdrawn, within their drain grace
+	widened int                    // instances beyond the subset
+	counts  [left + 1]atomic.Int32 // instances by state
+	closed  bool
+}
+
+var _ balancer.Balancer = (*fleet)(nil)
+
+// UpdateClientConnState takes what the resolver knows.
+func (f *fleet) UpdateClientConnState(s balancer.ClientConnState) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found, ok := foundIn(s.ResolverState.Attributes)
+	if !ok || f.closed {
+		return balancer.ErrBadResolverState
+	}
+	f.client = found.client
+	changed := f.apply(s.ResolverState.Endpoints)
+	old := f.picker.Load()
+	if changed || old == nil {
+		f.rebuild(found)
+	} else if old.found != found {
+		next := *old
+		next.found = found
+		f.picker.Store(&next)
+	}
+	f.publish()
+	return nil
+}
+
+// apply makes the table equal to endpoints and reports whether set or weights
+// changed.
+func (f *fleet) apply(endpoints []resolver.Endpoint) bool {
+	changed := false
+	seen := make(map[string]struct{}, len(endpoints))
+	for _, endpoint := range endpoints {
+		if len(endpoint.Addresses) == 0 {
+			continue
+		}
+		description := descriptionOf(endpoint)
+		key := description.Address + "\x00" + description.ID
+		if _, twice := seen[key]; twice {
+			continue
+		}
+		seen[key] = struct{}{}
+		in, known := f.table[key]
+		if !known {
+			f.table[key] = f.newInstance(key, description)
+			changed = true
+			continue
+		}
+		changed = changed || in.node.Weight() != description.Weight
+		in.node.Update(description)
+	}
+	for key, in := range f.table {
+		if _, ok := seen[key]; !ok {
+			delete(f.table, key)
+			f.dismiss(in)
+			changed = true
+		}
+	}
+	return changed
+}
+
+func (f *fleet) newInstance(key string, description *selector.Instance) *instance {
+	rank := fnv.New64a()
+	_, _ = rank.Write([]byte(f.client.nonce + key)) // a hash never fails
+	in := &instance{
+		fleet: f, key: key, rank: selector.Mix(rank.Sum64()),
+		node: selector.NewNode(description, f.client.now()),
+		peer: materpc.Peer{ID: description.ID, Service: description.Service, Address: description.Address},
+	}
+	in.kratos = in.node.Kratos()
+	in.node.SetOwner(in)
+	in.gated.Store(description.Metadata[gatedKey] != "")
+	f.counts[dormant].Add(1)
+	return in
+}
+
+// rebuild chooses the active instances, starts connecting to new ones, and
+// makes the picker.
+func (f *fleet) rebuild(found *found) {
+	active := make([]*instance, 0, len(f.table))
+	for _, in := range f.table {
+		active = append(active, in)
+	}
+	slices.SortFunc(active, func(a, b *instance) int {
+		switch {
+		case a.rank != b.rank && a.rank < b.rank:
+			return -1
+		case a.rank != b.rank:
+			return 1
+		}
+		return 0
+	})
+	if limit := f.client.subset + f.widened; f.client.subset > 0 && limit < len(active) {
+		for _, in := range active[limit:] {
+			f.sleep(in)
+		}
+		active = active[:limit]
+	}
+	nodes := make([]*selector.Node, len(active))
+	for i, in := range active {
+		f.wake(in)
+		nodes[i] = in.node
+	}
+	var previous selector.Picker
+	if old := f.picker.Load(); old != nil {
+		previous = old.strategy
+	}
+	f.picker.Store(&picker{
+		fleet: f, client: f.client, found: found, instances: active, nodes: nodes,
+		strategy: f.client.strategy.Build(nodes, previous),
+	})
+}
+
+// wake connects a dormant instance.
+func (f *fleet) wake(in *instance) {
+	if in.state.Load() != dormant {
+		return
+	}
+	description := in.node.Instance()
+	address := resolver.Address{
+		Addr:       description.Address,
+		ServerName: description.Metadata[serverNameKey],
+		Attributes: attributes.New(instanceKey{}, in),
+	}
+	if address.ServerName == "" {
+		address.ServerName = f.client.target.serverName(description.Address)
+	}
+	subConn, err := f.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{
+		HealthCheckEnabled: f.client.healthCheck,
+		StateListener:      func(s balancer.SubConnState) { f.changed(in, s) },
+	})
+	if err != nil { // the ClientConn is closing
+		in.cause = err
+		f.move(in, failing)
+		return
+	}
+	in.subConn = subConn
+	f.move(in, waiting)
+	subConn.Connect()
+}
+
+// sleep takes a connected instance back out of the subset; its running calls
+// go on like those of one that left.
+func (f *fleet) sleep(in *instance) {
+	if in.state.Load() == dormant {
+		return
+	}
+	fresh := f.newInstance(in.key, in.node.Instance())
+	f.table[in.key] = fresh
+	f.dismiss(in)
+}
+
+// dismiss ends an instance: no new calls, running ones up to the drain grace.
+func (f *fleet) dismiss(in *instance) {
+	f.move(in, left)
+	f.counts[left].Add(-1)
+	if in.subConn == nil {
+		return
+	}
+	in.subConn.Shutdown()
+	if f.leaving == nil {
+		f.leaving = make(map[*instance]struct{})
+	}
+	f.leaving[in] = struct{}{}
+	in.grace = time.AfterFunc(f.client.drainGrace, in.sockets.cut)
+	// Asynchronous, since a socket may close under grpc-go's locks or ours.
+	in.sockets.whenEmpty(func() { time.AfterFunc(0, func() { f.gone(in) }) })
+}
+
+func (f *fleet) gone(in *instance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in.grace.Stop()
+	delete(f.leaving, in)
+}
+
+// changed follows a SubConn.
+func (f *fleet) changed(in *instance, s balancer.SubConnState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := in.state.Load()
+	if was == left || f.closed {
+		return
+	}
+	switch s.ConnectivityState {
+	case connectivity.Ready:
+		in.connection.Add(1)
+		in.draining = false
+		f.move(in, ready)
+	case connectivity.Idle, connectivity.Connecting:
+		if was == ready || in.draining {
+			in.connection.Add(1)
+			in.draining = false
+			f.move(in, waiting)
+		}
+		if s.ConnectivityState == connectivity.Idle {
+			in.subConn.Connect()
+		}
+	case connectivity.TransientFailure:
+		if was == ready || in.draining {
+			in.connection.Add(1)
+			in.draining = false
+		}
+		in.cause = s.ConnectionError
+		f.move(in, failing)
+	case connectivity.Shutdown:
+		return
+	}
+	f.publish()
+}
+
+// move changes an instance's state.
+func (f *fleet) move(in *instance, to instanceState) {
+	f.counts[in.state.Swap(to)].Add(-1)
+	f.counts[to].Add(1)
+	in.node.SetReady(to == ready)
+}
+
+// publish tells grpc-go, always: that alone wakes blocked picks, and a flag
+// "someone waits" would lose wake-ups (CALLS.md, trap 2).
+func (f *fleet) publish() {
+	p := f.picker.Load()
+	if p == nil {
+		return
+	}
+	state := connectivity.TransientFailure
+	switch {
+	case f.counts[ready].Load() > 0:
+		state = connectivity.Ready
+	case f.counts[waiting].Load() > 0:
+		state = connectivity.Connecting
+	}
+	f.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: p})
+}
+
+// widen connects to more instances than the subset: all of it is tried,
+// failing or draining. It reports whether there were any.
+func (f *fleet) widen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed || f.counts[dormant].Load() == 0 {
+		return false
+	}
+	f.widened += f.client.subset
+	f.rebuild(f.picker.Load().found)
+	f.publish()
+	return true
+}
+
+// ResolverError implements balancer.Balancer. Our resolvers report what they
+// know, failures included, as state.
+func (f *fleet) ResolverError(error) {}
+
+// UpdateSubConnState implements balancer.Balancer; listeners are used instead.
+func (f *fleet) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle implements balancer.Balancer.
+func (f *fleet) ExitIdle() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, in := range f.table {
+		if in.subConn != nil && in.state.Load() != ready {
+			in.subConn.Connect()
+		}
+	}
+}
+
+// Close implements balancer.Balancer: nothing of ours outlives it.
+func (f *fleet) Close() {
+	f.mu.Lock()
+	f.closed = true
+	departed := make([]*instance, 0, len(f.leaving))
+	for in := range f.leaving {
+		in.grace.Stop()
+		departed = append(departed, in)
+	}
+	for _, in := range f.table {
+		f.move(in, left)
+	}
+	f.mu.Unlock()
+	for _, in := range departed {
+		in.sockets.cut()
+	}
+}

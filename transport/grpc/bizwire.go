@@ -1,0 +1,34 @@
+package grpc
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/materpc/materpc"
+)
+
+// Kitex's trailers of a business error (research/kitex/1, section 0.3).
+const (
+	bizStatusKey = "biz-status"
+	bizExtraKey  = "biz-extra"
+)
+
+// bizError reads a business error. What Kitex would refuse as malformed is
+// left out here: the status is what the caller needs.
+func bizError(s *status.Status, trailer metadata.MD) error {
+	code, err := strconv.ParseInt(trailer[bizStatusKey][0], 10, 32)
+	if err != nil {
+		return materpc.Classified(materpc.RemoteOrNetwork, s.Err(), nil)
+	}
+	biz := materpc.NewBizError(int32(code), s.Message()).WithStatus(s)
+	if values := trailer[bizExtraKey]; len(values) > 0 {
+		var extra map[string]string
+		if json.Unmarshal([]byte(values[0]), &extra) == nil {
+			biz = biz.WithExtra(extra)
+		}
+	}
+	return biz
+}

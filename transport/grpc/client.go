@@ -1,0 +1,215 @@
+package grpc
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-kratos/kratos/v2/middleware"
+	kselector "github.com/go-kratos/kratos/v2/selector"
+	stdgrpc "google.golang.org/grpc"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/internal/budget"
+	"github.com/materpc/materpc/selector"
+)
+
+// client is what governs one ClientConn. The ClientConn is grpc-go's own; the
+// client lives in its interceptors, its resolver and its balancer.
+type client struct {
+	target      target
+	name        string
+	destination string
+	scheme      string // of endpoints in discovery: grpc or grpcs
+	nonce       string
+	header      clientHeader
+	epoch       time.Time // of the clock that statistics use
+	observers   observers
+	unaryChain  middleware.Handler // nil: straight to the attempts
+	streamChain middleware.Handler
+	filters     []kselector.NodeFilter
+	hashKey     func(context.Context) string
+	strategy    selector.Strategy
+	timeout     time.Duration
+	subset      int
+	drainGrace  time.Duration
+	closeWait   time.Duration
+	healthCheck bool
+	textsKnown  bool
+
+	budget budget.Budget
+	moved  atomic.Int64
+
+	running atomic.Int64
+	closing atomic.Bool
+	idle    chan struct{} // signalled when running reaches 0 while closing
+	closed  sync.Once
+}
+
+// NewClient returns a ClientConn for target, governed by materpc: use it with
+// generated stubs. It does no I/O and starts no goroutine of its own; grpc-go
+// connects in the background. Targets:
+//
+//	discovery:///NAME   instances of NAME, see [WithDiscovery]
+//	direct:///A:1,B:2   a fixed list of host:port
+//	passthrough:///X    X as it is, for a dialer of one's own
+//	dns:///HOST:PORT    addresses of HOST; host:port alone means the same
+//	unix:PATH           a socket
+//
+// Credentials are required: [WithInsecure], [WithTLSConfig], [WithCredentials]
+// or a DialOption. All faults of target and options are reported at once.
+// Close the connection with its Close, which ends running calls, or with
+// [Close], which lets them finish.
+func NewClient(target string, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
+	o := defaultClientOptions()
+	o.endpoint = target
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o.dial()
+}
+
+// Dial returns a ClientConn as Kratos's Dial does: the target comes from
+// [WithEndpoint], the connection is TLS. The ctx is not kept.
+func Dial(_ context.Context, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
+	o := defaultClientOptions()
+	o.secure = true
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o.dial()
+}
+
+// DialInsecure is [Dial] without transport security.
+func DialInsecure(_ context.Context, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
+	o := defaultClientOptions()
+	WithInsecure()(&o)
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return o.dial()
+}
+
+// now is the client's clock, in monotonic nanoseconds.
+func (c *client) now() int64 { return int64(time.Since(c.epoch)) }
+
+func newNonce() string { return rand.Text()[:16] }
+
+// probeMethod finds the client behind a ClientConn: no service can register a
+// method of that name, and no call of it leaves the process.
+const probeMethod = "/materpc.probe/"
+
+type probe struct{ client *client }
+
+func clientOf(conn *stdgrpc.ClientConn) (*client, error) {
+	var p probe
+	err := conn.Invoke(context.Background(), probeMethod, &p, nil) //nolint:contextcheck // answered by our own interceptor
+	if p.client == nil {
+		return nil, fmt.Errorf("materpc: the connection to %q is not governed by materpc: make it with NewClient (%w)", conn.Target(), errors.Join(err))
+	}
+	return p.client, nil
+}
+
+// unary is the outermost interceptor: one run is one logical call.
+func (c *client) unary(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
+	if p, ok := req.(*probe); ok {
+		p.client = c
+		return nil
+	}
+	call := c.newCall(ctx, method, materpc.Unary, cc, opts)
+	call.reply, call.invoker = reply, invoker
+	if err := c.enter(); err != nil {
+		return err
+	}
+	return call.run(req)
+}
+
+// run is the client chain of a unary call, top down: call, user layers,
+// attempts.
+func (c *clientCall) run(req any) (err error) {
+	ctx := c.client.observers.start(c, &c.RPCInfo)
+	defer func() {
+		if r := recover(); r != nil {
+			c.finished(ctx, materpc.Errorf(materpc.Panic, "materpc: a client middleware panicked"))
+			panic(r)
+		}
+	}()
+	bounded, cancel := c.client.bound(ctx)
+	if cancel != nil {
+		defer cancel()
+	}
+	if c.client.unaryChain == nil {
+		err = c.attempt.unary(bounded, req)
+	} else {
+		_, err = c.client.unaryChain(bounded, req)
+	}
+	c.finished(ctx, err)
+	return err
+}
+
+// attempts ends the client chain: it finds its call in the ctx, so that the
+// chain is built once, at construction.
+func (c *client) attempts(ctx context.Context, req any) (any, error) {
+	call, err := c.callFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return call.reply, call.attempt.unary(ctx, req)
+}
+
+// bound applies the client's own timeout, if it has one. The cause tells it
+// from the caller's deadline.
+func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout <= 0 {
+		return ctx, nil
+	}
+	return context.WithTimeoutCause(ctx, c.timeout, materpc.RPCTimeout)
+}
+
+// enter counts a call in; a client that is closing takes none.
+func (c *client) enter() error {
+	c.running.Add(1)
+	if c.closing.Load() { // after the Add: Close either sees the call or is seen
+		c.leave()
+		return materpc.Classified(materpc.Local, stdgrpc.ErrClientConnClosing, nil)
+	}
+	return nil
+}
+
+func (c *client) leave() {
+	if c.running.Add(-1) == 0 && c.closing.Load() {
+		select {
+		case c.idle <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Close closes a connection made by this package and lets running calls of all
+// shapes finish first, up to the close wait (5 s, [WithCloseWait]) and no longer than
+// ctx; then they end. New calls are refused at once. It returns an error for a
+// connection of another origin, which it closes all the same.
+func Close(ctx context.Context, conn *stdgrpc.ClientConn) error {
+	c, err := clientOf(conn)
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	c.closing.Store(true)
+	wait, cancel := context.WithTimeout(ctx, c.closeWait)
+	defer cancel()
+	for c.running.Load() > 0 && wait.Err() == nil {
+		select {
+		case <-c.idle:
+		case <-wait.Done():
+		}
+	}
+	err = conn.Close()
+	if errors.Is(err, stdgrpc.ErrClientConnClosing) {
+		return nil
+	}
+	return err
+}

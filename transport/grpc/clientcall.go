@@ -1,0 +1,151 @@
+package grpc
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	kselector "github.com/go-kratos/kratos/v2/selector"
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/internal/wire"
+	"github.com/materpc/materpc/selector"
+)
+
+// clientCall is the record of one logical outbound call, and its ctx node. It
+// is one allocation and never pooled: user code may keep the RPCInfo in it.
+type clientCall struct {
+	materpc.Recorder
+	transport Transport
+	client    *client
+	attempt   attempt
+	tried     selector.Tried
+	peer      kselector.Peer
+
+	sealed   atomic.Bool // from here on the ctx carries our header by itself
+	outgoing any         // what it then answers for outgoingKey
+
+	method  string
+	reply   any
+	cc      *stdgrpc.ClientConn
+	invoker stdgrpc.UnaryInvoker
+	opts    []stdgrpc.CallOption
+	finish  []func(error) // the caller's OnFinish options, run once a call
+
+	desc     *stdgrpc.StreamDesc // streams
+	streamer stdgrpc.Streamer
+	stream   *clientStream
+}
+
+type callKey struct{}
+
+// newCall makes the record. It is the one allocation of an outbound call
+// besides the balancer's Done.
+func (c *client) newCall(ctx context.Context, method string, shape materpc.Shape, cc *stdgrpc.ClientConn, opts []stdgrpc.CallOption) *clientCall {
+	call := &clientCall{client: c, method: method, cc: cc}
+	call.Begin(ctx, materpc.Call{
+		Side: materpc.ClientSide, Shape: shape, FullMethod: method, From: c.name, To: c.destination,
+	}, time.Now())
+	call.transport.endpoint = c.target.text
+	call.transport.operation = method
+	call.transport.nodeFilters = c.filters
+	call.opts, call.finish = takeOnFinish(opts)
+	call.attempt.call = call
+	call.attempt.request.Tried = &call.tried
+	return call
+}
+
+// Value implements context.Context for all the views that the record offers.
+func (c *clientCall) Value(key any) any {
+	switch key {
+	case callKey{}:
+		return c
+	case attemptKey{}:
+		return &c.attempt
+	case clientTransportKey:
+		return &c.transport
+	case selectorPeerKey:
+		return &c.peer
+	case outgoingKey:
+		if c.sealed.Load() {
+			return c.outgoing
+		}
+	}
+	return c.Recorder.Value(key)
+}
+
+// callFrom finds this client's call in a ctx that middlewares have derived.
+func (c *client) callFrom(ctx context.Context) (*clientCall, error) {
+	call, ok := ctx.Value(callKey{}).(*clientCall)
+	if !ok || call.client != c {
+		return nil, materpc.Errorf(materpc.Local,
+			"materpc: the ctx that reached the call to %s is not derived from the call's own; a middleware or interceptor replaced it", c.target.text)
+	}
+	return call, nil
+}
+
+// seal puts our header, and what middlewares wrote into the request header, on
+// the ctx that the attempt is sent with.
+func (c *clientCall) seal(ctx context.Context) context.Context {
+	if ctx == context.Context(c) && !c.transport.request.touched() {
+		if !c.sealed.Load() {
+			c.outgoing = c.client.header.prebuilt
+			if c.Outer().Value(outgoingKey) != nil {
+				c.outgoing = c.client.header.appendTo(c.Outer()).Value(outgoingKey)
+			}
+			c.sealed.Store(true)
+		}
+		return ctx
+	}
+	return c.client.header.appendTo(ctx, c.transport.request.pairs()...)
+}
+
+// finished ends the record, once, and tells everybody.
+func (c *clientCall) finished(ctx context.Context, err error) {
+	if !c.Finish(err) {
+		return
+	}
+	for _, fn := range c.finish {
+		guard(func() { fn(err) })
+	}
+	c.client.observers.finish(ctx, &c.RPCInfo, err)
+	c.client.leave()
+}
+
+// clientHeader is materpc's request header, one constant string for all calls
+// of a connection object (CALLS.md, trap 5).
+type clientHeader struct {
+	text     string
+	prebuilt any
+}
+
+func newClientHeader(caller, nonce string) clientHeader {
+	text := wire.Header{Caller: caller, Nonce: nonce}.String()
+	return clientHeader{text: text, prebuilt: outgoingValue(metadata.MD{wire.HeaderKey: {text}})}
+}
+
+// appendTo adds pairs and the header, last: on both sides the last value counts.
+func (h clientHeader) appendTo(ctx context.Context, pairs ...string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, append(pairs, wire.HeaderKey, h.text)...)
+}
+
+// takeOnFinish splits the caller's OnFinish options from the others: grpc-go
+// would run them once a try. Calls without any keep their slice.
+func takeOnFinish(opts []stdgrpc.CallOption) ([]stdgrpc.CallOption, []func(error)) {
+	var finish []func(error)
+	for i, opt := range opts {
+		on, ok := opt.(stdgrpc.OnFinishCallOption)
+		switch {
+		case ok && finish == nil:
+			opts = append(make([]stdgrpc.CallOption, 0, len(opts)), opts[:i]...)
+			finish = append(finish, on.OnFinish)
+		case ok:
+			finish = append(finish, on.OnFinish)
+		case finish != nil:
+			opts = append(opts, opt)
+		}
+	}
+	return opts, finish
+}

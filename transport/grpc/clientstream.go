@@ -1,0 +1,332 @@
+package grpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
+)
+
+// clientStream is a stream as the caller sees it: one logical call over one or,
+// until something was accepted or received, several tries. Its finish is
+// grpc-go's own end: EOF, error, end of the ctx, Close of the connection.
+type clientStream struct {
+	call *clientCall
+	ctx  context.Context // of the tries
+
+	committed atomic.Bool           // a message was accepted or something received: no move any more
+	opening   atomic.Bool           // a try is being opened; its end is the opener's
+	early     atomic.Pointer[error] // a try that ended while it was being opened
+
+	mu      sync.Mutex // held while a try is replaced
+	current stdgrpc.ClientStream
+	request any // the one message of a server stream, for a next try
+	sent    bool
+	closed  bool // CloseSend was called
+
+	end  sync.Mutex // guards what follows, and the attempt's settling
+	over bool
+	err  error // what RecvMsg returns once over; io.EOF for success
+}
+
+// newStream is the outermost stream interceptor: one run is one logical call.
+func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *stdgrpc.ClientConn, method string, streamer stdgrpc.Streamer, opts ...stdgrpc.CallOption) (stdgrpc.ClientStream, error) {
+	call := c.newCall(ctx, method, materpc.ShapeOf(desc.ClientStreams, desc.ServerStreams), cc, opts)
+	call.desc, call.streamer = desc, streamer
+	if err := c.enter(); err != nil {
+		return nil, err
+	}
+	s := &clientStream{call: call}
+	call.stream = s
+	s.ctx = c.observers.start(call, &call.RPCInfo)
+	stream, err := s.open()
+	if err != nil {
+		s.finish(err)
+		return nil, err
+	}
+	return stream, nil
+}
+
+// open runs the stream chain: user layers, then the attempts.
+func (s *clientStream) open() (stdgrpc.ClientStream, error) {
+	client := s.call.client
+	if client.streamChain == nil {
+		reply, err := client.establish(s.ctx, nil)
+		return streamOf(reply, err)
+	}
+	// A layer may fail after next has established the stream, which then has
+	// no reader: only its ctx ends it.
+	ctx, cancel := context.WithCancel(s.ctx)
+	stream, err := streamOf(client.streamChain(ctx, nil))
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	s.call.OnFinish(func(error) { cancel() })
+	return stream, nil
+}
+
+// establish ends the stream chain. Client and bidi streams keep grpc-go's own
+// replay of streams that were not processed.
+func (c *client) establish(ctx context.Context, _ any) (any, error) {
+	call, err := c.callFrom(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := call.stream
+	s.ctx = ctx
+	if call.desc.ClientStreams {
+		call.opts = append(call.opts[:len(call.opts):len(call.opts)], stdgrpc.MaxRetryRPCBufferSize(replayBuffer))
+	}
+	call.AddAttempt()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.try(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// replayBuffer is grpc-go's default, which our client lowers for the shapes
+// whose re-sends are all ours.
+const replayBuffer = 256 << 10
+
+// try opens the stream, moving on while instances refuse it. s.mu is held.
+func (s *clientStream) try() error {
+	call := s.call
+	for {
+		s.early.Store(nil)
+		s.opening.Store(true)
+		opts := append(call.opts[:len(call.opts):len(call.opts)], stdgrpc.OnFinish(s.tryEnded))
+		stream, err := call.streamer(call.seal(s.ctx), call.desc, call.cc, call.method, opts...)
+		s.opening.Store(false)
+		if err == nil {
+			s.current = stream
+			if ended := s.early.Load(); ended != nil {
+				s.tryEnded(*ended)
+			}
+			return nil
+		}
+		s.end.Lock()
+		v := call.attempt.judge(s.ctx, err)
+		s.end.Unlock()
+		if !call.attempt.mayMove(s.ctx, v) {
+			return v.err
+		}
+		clearTargets(call.opts)
+	}
+}
+
+// tryEnded is grpc-go's OnFinish. A refused try is left to whoever reads the
+// stream next; a ctx that ends before that ends the call.
+func (s *clientStream) tryEnded(err error) {
+	if s.opening.Load() {
+		s.early.Store(&err)
+		if s.opening.Load() {
+			return
+		}
+	}
+	if err == nil {
+		s.conclude(io.EOF)
+		return
+	}
+	if s.committed.Load() || s.ctx.Err() != nil || !s.refused(err) {
+		s.conclude(err)
+		return
+	}
+	context.AfterFunc(s.ctx, func() { s.conclude(s.ctx.Err()) })
+}
+
+// refused reports whether the try that ended with err was refused before user
+// code ran, without settling anything.
+func (s *clientStream) refused(err error) bool {
+	s.end.Lock()
+	defer s.end.Unlock()
+	if s.over {
+		return false
+	}
+	return s.call.attempt.judge(s.ctx, err).refused != notRefused
+}
+
+// conclude ends the call with the end of its last try, once, and returns what
+// the caller gets.
+func (s *clientStream) conclude(err error) error {
+	s.end.Lock()
+	if s.over {
+		defer s.end.Unlock()
+		return s.err
+	}
+	s.over = true
+	call := s.call
+	if errors.Is(err, io.EOF) {
+		s.err = io.EOF
+		call.attempt.settle(selector.Success, call.client.now())
+		call.client.budget.Earn()
+	} else {
+		s.err = call.attempt.judge(s.ctx, err).err
+	}
+	result := s.err
+	s.end.Unlock()
+	if errors.Is(result, io.EOF) {
+		s.finish(nil)
+	} else {
+		s.finish(result)
+	}
+	return result
+}
+
+func (s *clientStream) finish(err error) { s.call.finished(s.ctx, err) }
+
+// reopen replaces a try that ended with err by one at another instance.
+func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.committed.Load() || s.current != failed {
+		return s.current != failed
+	}
+	s.end.Lock()
+	if s.over {
+		s.end.Unlock()
+		return false
+	}
+	v := s.call.attempt.judge(s.ctx, err)
+	s.end.Unlock()
+	if !s.call.attempt.mayMove(s.ctx, v) {
+		return false
+	}
+	clearTargets(s.call.opts)
+	if err := s.try(); err != nil {
+		s.conclude(err)
+		return false
+	}
+	return s.resend()
+}
+
+// resend gives the new try what the refused one had been given.
+func (s *clientStream) resend() bool {
+	if s.sent {
+		if err := s.current.SendMsg(s.request); err != nil {
+			s.conclude(err)
+			return false
+		}
+	}
+	if s.closed {
+		if err := s.current.CloseSend(); err != nil {
+			s.conclude(err)
+			return false
+		}
+	}
+	return true
+}
+
+func (s *clientStream) stream() stdgrpc.ClientStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// Header implements grpc.ClientStream. A try that was refused has no header,
+// so the next one's is returned.
+func (s *clientStream) Header() (metadata.MD, error) {
+	for {
+		stream := s.stream()
+		md, err := stream.Header()
+		if md != nil {
+			s.committed.Store(true)
+			return md, err
+		}
+		if s.committed.Load() {
+			return md, err
+		}
+		// The stream ended without a header; RecvMsg tells why, and decodes
+		// nothing.
+		failure := stream.RecvMsg(&emptypb.Empty{})
+		if failure == nil || errors.Is(failure, io.EOF) || !s.reopen(stream, failure) {
+			s.conclude(orEOF(failure))
+			return nil, nil
+		}
+	}
+}
+
+func orEOF(err error) error {
+	if err == nil {
+		return io.EOF
+	}
+	return err
+}
+
+// Trailer implements grpc.ClientStream.
+func (s *clientStream) Trailer() metadata.MD { return s.stream().Trailer() }
+
+// CloseSend implements grpc.ClientStream.
+func (s *clientStream) CloseSend() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.current.CloseSend()
+}
+
+// Context implements grpc.ClientStream.
+func (s *clientStream) Context() context.Context { return s.stream().Context() }
+
+// SendMsg implements grpc.ClientStream. From the first message on a client or
+// bidi stream stays where it is: nothing of it is kept for a replay of ours.
+func (s *clientStream) SendMsg(m any) error {
+	if s.committed.Load() {
+		return s.sendError(s.stream().SendMsg(m))
+	}
+	s.mu.Lock()
+	if s.call.desc.ClientStreams {
+		s.committed.Store(true)
+	} else {
+		s.request, s.sent = m, true
+	}
+	stream := s.current
+	s.mu.Unlock()
+	return s.sendError(stream.SendMsg(m))
+}
+
+// sendError passes io.EOF on bare, as grpc-go does: RecvMsg tells the status.
+func (s *clientStream) sendError(err error) error {
+	if err == nil || errors.Is(err, io.EOF) {
+		return err
+	}
+	return s.conclude(err)
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *clientStream) RecvMsg(m any) error {
+	for {
+		if ended, err := s.ended(); ended {
+			return err
+		}
+		stream := s.stream()
+		err := stream.RecvMsg(m)
+		if err == nil {
+			s.committed.Store(true)
+			return nil
+		}
+		if s.committed.Load() || errors.Is(err, io.EOF) || !s.reopen(stream, err) {
+			return s.conclude(err)
+		}
+	}
+}
+
+// ended reports the end that another path has already found, a Header that had
+// to read it for instance.
+func (s *clientStream) ended() (bool, error) {
+	if s.committed.Load() {
+		return false, nil
+	}
+	s.end.Lock()
+	defer s.end.Unlock()
+	return s.over, s.err
+}

@@ -1,0 +1,147 @@
+package grpc
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/materpc/materpc/selector/p2c"
+)
+
+// Default numbers of a client: CALLS.md, "Numbers".
+const (
+	defaultSubset     = 25
+	defaultDrainGrace = 30 * time.Second
+	defaultCloseWait  = 5 * time.Second
+	connectTimeout    = 3 * time.Second
+	maxMessage        = 4 << 20
+	maxHeaderList     = 16 << 10
+)
+
+func defaultClientOptions() clientOptions {
+	return clientOptions{
+		subset: defaultSubset, drainGrace: defaultDrainGrace, closeWait: defaultCloseWait,
+		connectWait: connectTimeout, strategy: p2c.Strategy(),
+	}
+}
+
+// dial makes the connection, or reports all faults.
+func (o *clientOptions) dial() (*stdgrpc.ClientConn, error) {
+	t, err := parseTarget(o.endpoint)
+	if err != nil {
+		o.faults = append(o.faults, err)
+	}
+	if t.scheme == schemeDiscovery && o.discovery == nil && o.hub == nil {
+		o.faults = append(o.faults, errNoDiscovery)
+	}
+	if len(o.faults) > 0 {
+		return nil, fmt.Errorf("materpc: client for %q: %w", o.endpoint, errors.Join(o.faults...))
+	}
+	if o.credentials == nil && o.secure {
+		o.credentials = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	c := o.client(t)
+	conn, err := stdgrpc.NewClient(t.text, o.options(c)...)
+	if err != nil {
+		return nil, fmt.Errorf("materpc: client for %q: %w (credentials: WithInsecure, WithTLSConfig or WithCredentials)", o.endpoint, err)
+	}
+	if _, err := clientOf(conn); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	conn.Connect()
+	return conn, nil
+}
+
+func (o *clientOptions) client(t target) *client {
+	c := &client{
+		target: t, name: o.name, destination: o.destination, scheme: "grpc", nonce: newNonce(), epoch: time.Now(),
+		observers: o.observers, filters: o.filters, hashKey: o.hashKey, strategy: o.strategy, timeout: o.timeout,
+		subset: o.subset, drainGrace: o.drainGrace, closeWait: o.closeWait, healthCheck: o.healthCheck,
+		textsKnown: true, idle: make(chan struct{}, 1),
+	}
+	if c.destination == "" {
+		c.destination = t.destination()
+	}
+	if o.credentials != nil && o.credentials.Info().SecurityProtocol != "insecure" {
+		c.scheme = "grpcs"
+	}
+	c.header = newClientHeader(c.name, c.nonce)
+	c.unaryChain = clientChain(o.layers, c.attempts)
+	c.streamChain = clientChain(o.streams, c.establish)
+	return c
+}
+
+// options orders grpc-go's options: our defaults, the user's, and last what
+// must hold.
+func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
+	opts := []stdgrpc.DialOption{
+		stdgrpc.WithChainUnaryInterceptor(append([]stdgrpc.UnaryClientInterceptor{c.unary}, o.attempts...)...),
+		stdgrpc.WithChainStreamInterceptor(append([]stdgrpc.StreamClientInterceptor{c.newStream}, o.streamTries...)...),
+		stdgrpc.WithConnectParams(stdgrpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 10 * time.Second},
+			MinConnectTimeout: o.connectWait,
+		}),
+		stdgrpc.WithMaxHeaderListSize(maxHeaderList),
+		stdgrpc.WithDefaultCallOptions(
+			stdgrpc.MaxCallRecvMsgSize(maxMessage), stdgrpc.MaxCallSendMsgSize(maxMessage),
+			// Unary and server streaming: every re-send is ours to make.
+			stdgrpc.MaxRetryRPCBufferSize(0),
+		),
+	}
+	if !c.target.proxied() {
+		opts = append(opts, stdgrpc.WithNoProxy())
+	}
+	if o.credentials != nil {
+		opts = append(opts, stdgrpc.WithTransportCredentials(&socketCredentials{o.credentials}))
+	}
+	opts = append(opts, o.dialOptions...)
+	config := serviceConfig
+	if o.healthCheck {
+		config = healthServiceConfig
+	}
+	return append(opts,
+		stdgrpc.WithResolvers(o.resolver(c)),
+		stdgrpc.WithDefaultServiceConfig(config),
+		stdgrpc.WithDisableServiceConfig(),
+		stdgrpc.WithDisableRetry(),
+		stdgrpc.WithIdleTimeout(0), // idling would end the balancer and its statistics
+	)
+}
+
+func (o *clientOptions) resolver(c *client) resolver.Builder {
+	b := &resolverBuilder{client: c}
+	switch c.target.scheme {
+	case schemeDiscovery:
+		b.discovery, b.hub = o.discovery, o.hub
+	case schemeDNS, schemeUnix, schemeAbstract:
+		b.inner = resolver.Get(c.target.scheme)
+	}
+	return b
+}
+
+// socketCredentials hand the connection of each instance to its owner, which
+// can then end it; see sockets.
+type socketCredentials struct {
+	credentials.TransportCredentials
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c *socketCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if in, ok := credentials.ClientHandshakeInfoFromContext(ctx).Attributes.Value(instanceKey{}).(*instance); ok {
+		raw = in.sockets.add(raw)
+	}
+	return c.TransportCredentials.ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (c *socketCredentials) Clone() credentials.TransportCredentials {
+	return &socketCredentials{c.TransportCredentials.Clone()}
+}

@@ -1,0 +1,215 @@
+package grpc
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
+)
+
+// maxInFlight is how many calls a client keeps on one connection: grpc-go
+// would queue what exceeds the server's limit inside the picked connection.
+const maxInFlight = 1000
+
+// picker chooses an instance. It is immutable; what changes between two sets
+// of instances are atomics in the nodes and the fleet. It runs on the call
+// path: no lock of ours and no allocation but that of Done.
+type picker struct {
+	fleet     *fleet
+	client    *client
+	found     *found
+	instances []*instance // the active ones
+	nodes     []*selector.Node
+	strategy  selector.Picker
+}
+
+// Pick implements balancer.Picker. It returns plain errors, never status
+// errors, which would end WaitForReady calls; the kind is left in the record.
+func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	a, ok := info.Ctx.Value(attemptKey{}).(*attempt)
+	if !ok || a.call.client != p.client {
+		return p.ungoverned(info)
+	}
+	r := &a.request
+	r.Now = a.pickTime()
+	if len(p.client.filters) > 0 || p.client.hashKey != nil {
+		if err := p.prepare(info, a); err != nil {
+			return balancer.PickResult{}, err
+		}
+	}
+	node := p.strategy.Pick(r)
+	if node == nil || node.InFlight()+node.OpenStreams() >= maxInFlight {
+		var err error
+		if node, err = p.search(a, node); err != nil {
+			return balancer.PickResult{}, err
+		}
+	}
+	in, ok := node.Owner().(*instance)
+	if !ok {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	a.begin(in, r.Now)
+	return balancer.PickResult{SubConn: in.subConn, Done: a.done}, nil
+}
+
+// prepare evaluates what users attached to the client: Kratos NodeFilters and
+// the hash key.
+func (p *picker) prepare(info balancer.PickInfo, a *attempt) error {
+	if key := p.client.hashKey; key != nil {
+		guard(func() {
+			text := key(info.Ctx)
+			a.request.Hash, a.request.HasHash = selector.HashKey(text), text != ""
+		})
+	}
+	ready := make([]*selector.Node, 0, len(p.nodes))
+	for _, node := range p.nodes {
+		if node.Ready() {
+			ready = append(ready, node)
+		}
+	}
+	filter, err := selector.KratosFilter(info.Ctx, ready, p.client.filters...)
+	if err != nil {
+		a.failed(materpc.NoInstance, err)
+		return err
+	}
+	a.request.Filter = filter
+	return nil
+}
+
+// search is the slow path: the strategy found nothing, or a full connection.
+func (p *picker) search(a *attempt, full *selector.Node) (*selector.Node, error) {
+	if full != nil {
+		r := a.request
+		r.Filter = func(n *selector.Node) bool {
+			return n.InFlight()+n.OpenStreams() < maxInFlight && (a.request.Filter == nil || a.request.Filter(n))
+		}
+		if node := p.strategy.Pick(&r); node != nil {
+			return node, nil
+		}
+		return full, nil // all are full: grpc-go queues, which beats failing
+	}
+	if node := p.again(a); node != nil {
+		return node, nil
+	}
+	if p.worthWaiting(a) || p.fleet.widen() {
+		a.waited = true
+		return nil, balancer.ErrNoSubConnAvailable
+	}
+	kind, err := p.explain(a)
+	a.failed(kind, err)
+	return nil, err
+}
+
+// again picks an instance that was tried: a connection refusal speaks of a
+// connection, and a single replica must not be worse off than with raw
+// grpc-go. Once a call, and only when no untried one is left.
+func (p *picker) again(a *attempt) *selector.Node {
+	if !a.moves.again || a.moves.usedAgain || p.untriedWaiting(a) {
+		return nil
+	}
+	r := a.request
+	r.Tried = a.barred
+	node := p.strategy.Pick(&r)
+	a.moves.usedAgain = node != nil
+	return node
+}
+
+// worthWaiting reports whether an instance that the call may use is connecting
+// for the first time. Failing ones stay failing while they connect again, or
+// every fail-fast call would block.
+func (p *picker) worthWaiting(a *attempt) bool {
+	if p.untriedWaiting(a) {
+		return true
+	}
+	if !a.moves.again || a.moves.usedAgain {
+		return false
+	}
+	for _, in := range p.instances {
+		if in.state.Load() == waiting && !a.barred.Has(in.node) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *picker) untriedWaiting(a *attempt) bool {
+	if p.fleet.counts[waiting].Load() == 0 {
+		return false
+	}
+	for _, in := range p.instances {
+		if in.state.Load() == waiting && !a.call.tried.Has(in.node) {
+			return true
+		}
+	}
+	return false
+}
+
+// offers reports whether a call that was refused has somewhere to go.
+func (f *fleet) offers(a *attempt) bool {
+	p := f.picker.Load()
+	for _, in := range p.instances {
+		if in.state.Load() == ready && in.node.Weight() > 0 && !a.call.tried.Has(in.node) {
+			return true
+		}
+	}
+	if a.moves.again && !a.moves.usedAgain {
+		for _, in := range p.instances {
+			if in.state.Load() == ready && !a.barred.Has(in.node) {
+				return true
+			}
+		}
+	}
+	return p.worthWaiting(a) || f.counts[dormant].Load() > 0
+}
+
+// explain says why there is nothing to pick.
+func (p *picker) explain(a *attempt) (materpc.ErrorKind, error) {
+	name := p.client.target.name
+	switch {
+	case len(p.instances) == 0 && p.found.err != nil:
+		return materpc.ServiceDiscovery, fmt.Errorf("materpc: discovery of %q cannot be read: %w", name, p.found.err)
+	case len(p.instances) == 0:
+		return materpc.NoInstance, fmt.Errorf("materpc: discovery knows no instance of %q with scheme %s", name, p.client.scheme)
+	case p.fleet.counts[ready].Load() > 0:
+		return materpc.NoInstance, fmt.Errorf("materpc: no instance of %q is left for this call: tried %d, the others have weight 0 or are filtered out",
+			name, a.call.tried.Len())
+	}
+	if err := p.fleet.lastCause(); err != nil {
+		return materpc.GetConnection, fmt.Errorf("materpc: no connection to any of %d instances of %q, last: %w", len(p.instances), name, err)
+	}
+	return materpc.GetConnection, fmt.Errorf("materpc: all %d instances of %q are draining", len(p.instances), name)
+}
+
+func (f *fleet) lastCause() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, in := range f.table {
+		if in.state.Load() == failing && in.cause != nil {
+			return in.cause
+		}
+	}
+	return nil
+}
+
+var errUngoverned = errors.New("materpc: no instance is ready")
+
+// ungoverned serves a call that reached the balancer without our state: an
+// event, never silent.
+func (p *picker) ungoverned(info balancer.PickInfo) (balancer.PickResult, error) {
+	p.client.observers.emit(materpc.Event{Type: materpc.Ungoverned, Detail: info.FullMethodName})
+	node := p.strategy.Pick(&selector.Request{Now: p.client.now()})
+	if node == nil {
+		if p.fleet.counts[waiting].Load() > 0 {
+			return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+		}
+		return balancer.PickResult{}, errUngoverned
+	}
+	in, ok := node.Owner().(*instance)
+	if !ok {
+		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
+	}
+	return balancer.PickResult{SubConn: in.subConn}, nil
+}

@@ -1,0 +1,133 @@
+package grpc
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// target is a parsed dial target.
+type target struct {
+	text      string // as grpc-go gets it
+	scheme    string
+	name      string   // what the target names: a service, a host, a path
+	addresses []string // direct, passthrough
+}
+
+// Schemes of targets.
+const (
+	schemeDiscovery   = "discovery"
+	schemeDirect      = "direct"
+	schemePassthrough = "passthrough"
+	schemeDNS         = "dns"
+	schemeUnix        = "unix"
+	schemeAbstract    = "unix-abstract"
+)
+
+const knownSchemes = "discovery:///NAME, direct:///HOST:PORT,HOST:PORT, dns:///HOST:PORT, passthrough:///ADDRESS, unix:PATH or HOST:PORT"
+
+// parseTarget reads a dial target. grpc-go itself would take an unknown scheme
+// for a host name; here it is an error.
+func parseTarget(text string) (target, error) {
+	if text == "" {
+		return target{}, fmt.Errorf("target %q: is empty; want %s", text, knownSchemes)
+	}
+	scheme, rest, found := strings.Cut(text, ":")
+	if !found || !isScheme(scheme, rest) {
+		if _, _, err := net.SplitHostPort(text); err != nil && strings.Contains(text, ":") {
+			return target{}, fmt.Errorf("target %q: is no host:port (%w); want %s", text, err, knownSchemes)
+		}
+		return target{text: "dns:///" + text, scheme: schemeDNS, name: text}, nil
+	}
+	t := target{text: text, scheme: scheme}
+	switch scheme {
+	case schemeUnix, schemeAbstract:
+		t.name = strings.TrimPrefix(rest, "//")
+	case schemeDiscovery, schemeDirect, schemePassthrough, schemeDNS:
+		u, err := url.Parse(text)
+		if err != nil {
+			return target{}, fmt.Errorf("target %q: %w; want %s", text, err, knownSchemes)
+		}
+		t.name = strings.TrimPrefix(u.Path, "/")
+		if u.Opaque != "" {
+			t.name = u.Opaque
+		}
+		if scheme != schemeDNS && u.Host != "" {
+			return target{}, fmt.Errorf("target %q: %q stands where an authority would; write %s:///%s", text, u.Host, scheme, u.Host)
+		}
+	case "xds":
+		return target{}, fmt.Errorf("target %q: xds brings a resolver, a balancer and a chain of its own; dial it with grpc-go, or use %s", text, knownSchemes)
+	default:
+		return target{}, fmt.Errorf("target %q: scheme %q is unknown; want %s", text, scheme, knownSchemes)
+	}
+	return t, t.check()
+}
+
+// isScheme tells scheme:rest from host:port.
+func isScheme(scheme, rest string) bool {
+	if strings.HasPrefix(rest, "//") || scheme == schemeUnix || scheme == schemeAbstract {
+		return true
+	}
+	_, err := strconv.ParseUint(rest, 10, 16)
+	return err != nil && scheme != "" && !strings.ContainsAny(scheme, ".[") && !strings.Contains(rest, ":")
+}
+
+func (t *target) check() error {
+	if t.name == "" {
+		return fmt.Errorf("target %q: names nothing; want %s", t.text, knownSchemes)
+	}
+	switch t.scheme {
+	case schemePassthrough:
+		t.addresses = []string{t.name}
+	case schemeDirect:
+		for address := range strings.SplitSeq(t.name, ",") {
+			host, port, err := net.SplitHostPort(address)
+			if err == nil && (host == "" || port == "" || port == "0") {
+				err = fmt.Errorf("address %s: host or port is missing", address)
+			}
+			if err != nil {
+				return fmt.Errorf("target %q: %w; want direct:///HOST:PORT,HOST:PORT with IPv6 hosts in brackets", t.text, err)
+			}
+			t.addresses = append(t.addresses, address)
+		}
+	}
+	return nil
+}
+
+// authority is the default :authority and TLS name of the connection: the
+// service for discovery (Kratos's rule), else a host; never a joined list.
+func (t *target) authority() string {
+	switch t.scheme {
+	case schemeDiscovery:
+		return url.PathEscape(t.name)
+	case schemeUnix, schemeAbstract:
+		return "localhost"
+	case schemeDirect:
+		return t.addresses[0]
+	}
+	return t.name
+}
+
+// serverName is the TLS name for one address.
+func (t *target) serverName(address string) string {
+	if t.scheme == schemeDiscovery {
+		return t.name
+	}
+	if t.scheme == schemeDirect {
+		return address
+	}
+	return ""
+}
+
+// proxied reports whether grpc's rule for proxy environment variables applies.
+func (t *target) proxied() bool { return t.scheme == schemeDNS || t.scheme == schemePassthrough }
+
+// destination is the default name of the called service.
+func (t *target) destination() string {
+	if t.scheme == schemeDirect {
+		return t.addresses[0]
+	}
+	return t.name
+}

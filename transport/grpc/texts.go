@@ -1,0 +1,35 @@
+package grpc
+
+import "strings"
+
+// unprocessedTexts are the messages of statuses that grpc-go makes when a
+// stream was certainly not processed: RST_STREAM(REFUSED_STREAM), GOAWAY whose
+// last stream is below ours, orphaned before HEADERS were written. There is no
+// other sign of it in grpc-go's API (research/grpcgo/1, section 1.4). The
+// contract tests pin them, one per row of its table 1.3.
+var unprocessedTexts = []string{
+	"stream terminated by RST_STREAM with error code: REFUSED_STREAM",
+	"the connection is draining",
+	"transport is closing",
+}
+
+// lostText reports whether the message is grpc-go's for a connection that
+// ended. Behind a received header nothing else tells it from a peer's own
+// Unavailable; neither moves by itself, so a forger gains nothing.
+func lostText(message string) bool {
+	return strings.HasPrefix(message, "error reading from server: ") ||
+		strings.HasPrefix(message, "closing transport due to: ") ||
+		strings.HasPrefix(message, "connection error: ")
+}
+
+// localSizeText reports whether our own grpc-go refused a message for its size.
+func localSizeText(message string) bool {
+	return strings.HasPrefix(message, "trying to send message larger than max") ||
+		strings.HasPrefix(message, "grpc: received message larger than max") ||
+		strings.HasPrefix(message, "grpc: received message after decompression larger than max")
+}
+
+// sizeText is the same text from the peer's grpc-go.
+func sizeText(message string) bool {
+	return strings.Contains(message, "message larger than max") || strings.Contains(message, "decompression larger than max")
+}
