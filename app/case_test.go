@@ -276,7 +276,7 @@ func TestCaseB57StopIsIdempotent(t *testing.T) {
 			group.Wait()
 			results = append(results, r.Stop(), r.Drain())
 			for i, err := range results {
-				if err != results[0] {
+				if err == nil || !errors.Is(err, results[0]) {
 					t.Errorf("Stop %d = %v, the first %v", i, err, results[0])
 				}
 			}

@@ -26,7 +26,8 @@
 // Servers may implement more than Start and Stop:
 //
 //	Endpoint() (*url.URL, error)  // Kratos's Endpointer: binds, is registered
-//	Ready() <-chan struct{}       // closed when serving: registration waits for it
+//	Ready() <-chan struct{}       // closed when serving: registration waits for it,
+//	                              // without a bound; Stop ends the wait
 //	Health() *health.State        // the app sets its phase
 //
 // What differs from Kratos on purpose: options add up (Server, Endpoint,

@@ -18,13 +18,13 @@ const eventGrace = time.Second
 type EventKind int
 
 const (
-	// StepBegan: a step of the start or the stop begins. Step is its name.
+	// StepBegan says that a step of the start or the stop begins; Step is its name.
 	StepBegan EventKind = iota + 1
-	// StepEnded: that step has ended after Took, with Err if it failed.
+	// StepEnded says that it has ended after Took, with Err if it failed.
 	StepEnded
-	// Signaled: a signal arrived; Text names it.
+	// Signaled says that a signal arrived; Text names it.
 	Signaled
-	// Warning: Text says what is wrong although the app goes on.
+	// Warning says in Text what is wrong although the app goes on.
 	Warning
 )
 
@@ -44,13 +44,14 @@ func (k EventKind) String() string {
 	}
 }
 
-// Event is one thing that happened in the life of an app.
+// Event is one thing that happened in the life of an app. Its Kind says which
+// of the other fields are set.
 type Event struct {
 	Kind EventKind
-	Step string
-	Took time.Duration
-	Err  error
-	Text string
+	Step string        // StepBegan, StepEnded: as in the lists of start.go and stop.go
+	Took time.Duration // StepEnded
+	Err  error         // StepEnded, Warning: the cause, if any
+	Text string        // Signaled, Warning
 }
 
 // eventQueue hands events to subscribers and loggers, which may be slow, on a

@@ -15,7 +15,7 @@ func (nothing) Stop(context.Context) error  { return nil }
 
 // The steps of the start and the stop, in their order.
 func ExampleApp() {
-	ctx, stop := context.WithCancel(context.Background()) //nolint:usetesting // an example has no T
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	a := app.New(
 		app.Context(ctx),

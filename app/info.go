@@ -6,6 +6,9 @@ import (
 	"github.com/go-kratos/kratos/v2"
 )
 
+// Release is the release of Kratos whose API this package has.
+const Release = kratos.Release
+
 // AppInfo is Kratos's: what hooks and servers may know about the app.
 type AppInfo = kratos.AppInfo
 

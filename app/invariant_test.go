@@ -299,7 +299,7 @@ func TestInvariant12SubscriberThatPanicsOrHangsDelaysNothing(t *testing.T) {
 	})
 }
 
-func TestInvariant12LeftBehindServerPanicsLater(t *testing.T) {
+func TestInvariant12HookLeftBehindPanicsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, quiet(app.Server(newFakeServer(newTrace(), "s")), app.BeforeStop(func(context.Context) error {
 			time.Sleep(time.Minute)

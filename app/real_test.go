@@ -161,10 +161,9 @@ func TestInvariant08ThousandCyclesLeaveNothing(t *testing.T) {
 			wantIs(t, <-result, errRoot)
 			return a
 		}
-		if err := a.Stop(); err != nil {
+		if err := errors.Join(a.Stop(), <-result); err != nil {
 			t.Fatalf("cycle %d: %v", i, err)
 		}
-		<-result
 		return a
 	}
 	cycle(1)

@@ -55,6 +55,7 @@ type run struct {
 
 	root       error // why the app stops, nil when it was asked to
 	hooksBegan bool  // a before-start hook was called
+	served     bool  // servers were started
 	registered bool  // Register succeeded
 	ready      bool  // the start is complete
 	withdrawn  bool  // was registered, and the deregistration is confirmed

@@ -33,6 +33,11 @@ type serving struct {
 	err      error
 }
 
+func newServing(base context.Context, index int, srv transport.Server) *serving {
+	ctx, cancel := context.WithCancel(health.NewManagedContext(base))
+	return &serving{name: serverName(index, srv), srv: srv, ctx: ctx, endCtx: cancel, ended: make(chan struct{})}
+}
+
 // serverName says which server of the list it is.
 func serverName(index int, srv transport.Server) string {
 	return fmt.Sprintf("server %d (%T)", index+1, srv)
@@ -40,10 +45,9 @@ func serverName(index int, srv transport.Server) string {
 
 // serve starts all servers and waits until each is ready or one has failed.
 func (r *run) serve() error {
+	r.served = true
 	for i, srv := range r.opts.servers {
-		s := &serving{name: serverName(i, srv), srv: srv, ended: make(chan struct{})}
-		s.ctx, s.endCtx = context.WithCancel(health.NewManagedContext(r.base))
-		r.servers = append(r.servers, s)
+		r.servers = append(r.servers, newServing(r.base, i, srv))
 	}
 	for _, s := range r.servers {
 		go s.start(r.fail)
@@ -51,14 +55,14 @@ func (r *run) serve() error {
 	settled := make(chan struct{})
 	defer time.AfterFunc(settleTime, func() { close(settled) }).Stop()
 	for _, s := range r.servers {
-		ready := s.ready()
-		if ready == nil {
-			ready = settled
+		ready, live := s.ready(), r.live.Done()
+		if ready == nil { // settles also in a hurry: not everyone bears a Stop that overtakes Start
+			ready, live = settled, nil
 		}
 		select {
 		case <-ready:
 		case <-s.ended:
-		case <-r.live.Done(): // start finds out why
+		case <-live: // start finds out why
 			return nil
 		}
 	}

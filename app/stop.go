@@ -49,7 +49,7 @@ func (r *run) notReady() error {
 }
 
 func (r *run) beforeStop() error {
-	if r.servers == nil && !r.ready {
+	if !r.served {
 		r.budget.skip(len(r.opts.beforeStop))
 		return nil
 	}
@@ -57,7 +57,7 @@ func (r *run) beforeStop() error {
 }
 
 func (r *run) afterStop() error {
-	if r.servers == nil && !r.ready && !r.hooksBegan {
+	if !r.served && !r.hooksBegan {
 		return nil
 	}
 	return r.stopHooks("after-stop hook", r.opts.afterStop)
@@ -84,6 +84,9 @@ func (r *run) deregister() error {
 	defer cancel()
 	if patient.urgent != nil { // it may read back once more, which settles what its last write did
 		patient.grace = leaveBehind
+		if r.opts.stop > 0 {
+			patient.grace = max(stepGrace, min(leaveBehind, r.opts.stop/10))
+		}
 	}
 	err := call(ctx, "deregister", patient, r.registration.Deregister)
 	r.withdrawn = err == nil && r.registered
@@ -109,7 +112,7 @@ func (r *run) stopServers() error {
 	r.endLive()
 	ctx, _, cancel := r.timed()
 	defer cancel()
-	if r.servers == nil {
+	if !r.served {
 		return r.release()
 	}
 	errs := make([]error, len(r.servers))
