@@ -79,7 +79,18 @@ func region(files sources, path, name string) ([]string, error) {
 			kept = append(kept, line)
 		}
 	}
-	return dedent(kept), nil
+	return dedent(trim(kept)), nil
+}
+
+// trim takes away empty lines at both ends.
+func trim(lines []string) []string {
+	for len(lines) > 0 && lines[0] == "" {
+		lines = lines[1:]
+	}
+	for len(lines) > 0 && lines[len(lines)-1] == "" {
+		lines = lines[:len(lines)-1]
+	}
+	return lines
 }
 
 // between cuts one region out; each name may stand once in a file.

@@ -10,6 +10,7 @@ const source = `package main
 
 func main() {
 	// region:dial
+
 	a := 1
 	// region:inner
 	if a > 0 {

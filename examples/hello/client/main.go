@@ -33,10 +33,9 @@ func main() {
 	}
 }
 
-// region:run
-
 // run connects, greets, and lets running calls finish before it closes.
 func run(ctx context.Context, target, registryName, name string, out io.Writer) (err error) {
+	// region:run
 	reg, err := registry.Open(registryName, local.Opener())
 	if err != nil {
 		return err
@@ -49,9 +48,8 @@ func run(ctx context.Context, target, registryName, name string, out io.Writer) 
 	}
 	defer func() { err = errors.Join(err, grpc.Close(ctx, conn)) }()
 	return greet(ctx, hellov1.NewGreeterClient(conn), name, out)
+	// endregion:run
 }
-
-// endregion:run
 
 // closeRegistry closes what was opened, if it has anything to close.
 func closeRegistry(reg registry.Registry, err *error) {

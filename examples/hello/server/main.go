@@ -35,10 +35,9 @@ func main() {
 	}
 }
 
-// region:run
-
 // run serves until a signal has stopped it.
 func run(addr, registryName string, window time.Duration, out io.Writer) (err error) {
+	// region:run
 	reg, err := registry.Open(registryName, local.Opener())
 	if err != nil {
 		return err
@@ -61,9 +60,8 @@ func run(addr, registryName string, window time.Duration, out io.Writer) (err er
 	)
 	hellov1.RegisterGreeterServer(server, greeter.New(application.ID()))
 	return application.Run()
+	// endregion:run
 }
-
-// endregion:run
 
 // closeRegistry closes what was opened, if it has anything to close.
 func closeRegistry(reg registry.Registry, err *error) {
