@@ -91,21 +91,24 @@ func (a *attempt) settle(outcome selector.Outcome, now int64) {
 	a.pick.instance.node.End(now, a.pick.began, a.pick.load, outcome)
 }
 
-// unary runs the attempt to its end, moves included.
-func (a *attempt) unary(ctx context.Context, req any) error {
+// run tries until a try succeeds or must not move on.
+func (a *attempt) run(ctx context.Context, req any) error {
 	call := a.call
-	call.AddAttempt()
 	for {
-		err := call.invoker(call.seal(ctx), call.method, req, call.reply, call.cc, call.opts...)
+		err := call.client.attempt(ctx, call, req)
 		if err == nil {
-			a.settle(selector.Success, call.client.now())
-			call.client.budget.Earn()
 			return nil
 		}
-		v := a.judge(ctx, err)
+		v := call.judge(ctx, err)
 		if !a.mayMove(ctx, v) {
 			return v.err
 		}
 		clearTargets(call.opts)
 	}
+}
+
+// succeeded credits the instance and the client's budget.
+func (a *attempt) succeeded() {
+	a.settle(selector.Success, a.call.client.now())
+	a.call.client.budget.Earn()
 }

@@ -29,8 +29,10 @@ type client struct {
 	header      clientHeader
 	epoch       time.Time // of the clock that statistics use
 	observers   observers
-	unaryChain  middleware.Handler // nil: straight to the attempts
-	streamChain middleware.Handler
+	unaryUser   []middleware.Middleware
+	streamUser  []middleware.Middleware
+	chain       clientHandler
+	attempt     clientHandler // the chain of one try
 	filters     []kselector.NodeFilter
 	hashKey     func(context.Context) string
 	strategy    selector.Strategy
@@ -125,49 +127,7 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *s
 	if err := c.enter(); err != nil {
 		return err
 	}
-	return call.run(req)
-}
-
-// run is the client chain of a unary call, top down: call, user layers,
-// attempts.
-func (c *clientCall) run(req any) (err error) {
-	ctx := c.client.observers.start(c, &c.RPCInfo)
-	defer func() {
-		if r := recover(); r != nil {
-			c.finished(ctx, materpc.Errorf(materpc.Panic, "materpc: a client middleware panicked"))
-			panic(r)
-		}
-	}()
-	bounded, cancel := c.client.bound(ctx)
-	if cancel != nil {
-		defer cancel()
-	}
-	if c.client.unaryChain == nil {
-		err = c.attempt.unary(bounded, req)
-	} else {
-		_, err = c.client.unaryChain(bounded, req)
-	}
-	c.finished(ctx, err)
-	return err
-}
-
-// attempts ends the client chain: it finds its call in the ctx, so that the
-// chain is built once, at construction.
-func (c *client) attempts(ctx context.Context, req any) (any, error) {
-	call, err := c.callFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return call.reply, call.attempt.unary(ctx, req)
-}
-
-// bound applies the client's own timeout, if it has one. The cause tells it
-// from the caller's deadline.
-func (c *client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.timeout <= 0 {
-		return ctx, nil
-	}
-	return context.WithTimeoutCause(ctx, c.timeout, materpc.RPCTimeout)
+	return c.chain(call, call, req)
 }
 
 // enter counts a call in; a client that is closing takes none.

@@ -32,7 +32,8 @@ type clientCall struct {
 	cc      *stdgrpc.ClientConn
 	invoker stdgrpc.UnaryInvoker
 	opts    []stdgrpc.CallOption
-	finish  []func(error) // the caller's OnFinish options, run once a call
+	finish  []func(error)   // the caller's OnFinish options, run once a call
+	traced  context.Context // what the tracers' Start returned
 
 	desc     *stdgrpc.StreamDesc // streams
 	streamer stdgrpc.Streamer
@@ -51,7 +52,7 @@ func (c *client) newCall(ctx context.Context, method string, shape materpc.Shape
 	call.transport.endpoint = c.target.text
 	call.transport.operation = method
 	call.transport.nodeFilters = c.filters
-	call.opts, call.finish = takeOnFinish(opts)
+	call.takeOptions(opts)
 	call.attempt.call = call
 	call.attempt.request.Tried = &call.tried
 	return call
@@ -102,15 +103,25 @@ func (c *clientCall) seal(ctx context.Context) context.Context {
 	return c.client.header.appendTo(ctx, c.transport.request.pairs()...)
 }
 
+// judge classifies the end of a try. A stream may be judged from two
+// goroutines: its reader's, and grpc-go's that sees its ctx end.
+func (c *clientCall) judge(ctx context.Context, err error) verdict {
+	if c.stream != nil {
+		c.stream.end.Lock()
+		defer c.stream.end.Unlock()
+	}
+	return c.attempt.judge(ctx, err)
+}
+
 // finished ends the record, once, and tells everybody.
-func (c *clientCall) finished(ctx context.Context, err error) {
+func (c *clientCall) finished(err error) {
 	if !c.Finish(err) {
 		return
 	}
 	for _, fn := range c.finish {
 		guard(func() { fn(err) })
 	}
-	c.client.observers.finish(ctx, &c.RPCInfo, err)
+	c.client.observers.finish(c.traced, &c.RPCInfo, err)
 	c.client.leave()
 }
 
@@ -131,21 +142,20 @@ func (h clientHeader) appendTo(ctx context.Context, pairs ...string) context.Con
 	return metadata.AppendToOutgoingContext(ctx, append(pairs, wire.HeaderKey, h.text)...)
 }
 
-// takeOnFinish splits the caller's OnFinish options from the others: grpc-go
-// would run them once a try. Calls without any keep their slice.
-func takeOnFinish(opts []stdgrpc.CallOption) ([]stdgrpc.CallOption, []func(error)) {
-	var finish []func(error)
+// takeOptions splits the caller's OnFinish options, which grpc-go would run
+// once a try, from the others. Calls without any keep their slice.
+func (c *clientCall) takeOptions(opts []stdgrpc.CallOption) {
+	kept := opts
 	for i, opt := range opts {
 		on, ok := opt.(stdgrpc.OnFinishCallOption)
-		switch {
-		case ok && finish == nil:
-			opts = append(make([]stdgrpc.CallOption, 0, len(opts)), opts[:i]...)
-			finish = append(finish, on.OnFinish)
-		case ok:
-			finish = append(finish, on.OnFinish)
-		case finish != nil:
-			opts = append(opts, opt)
+		if ok {
+			if len(kept) == len(opts) {
+				kept = append(make([]stdgrpc.CallOption, 0, len(opts)), opts[:i]...)
+			}
+			c.finish = append(c.finish, on.OnFinish)
+		} else if len(kept) < len(opts) {
+			kept = append(kept, opt)
 		}
 	}
-	return opts, finish
+	c.opts = kept
 }

@@ -33,8 +33,8 @@ type clientOptions struct {
 	discovery   kregistry.Discovery
 	hub         *registry.Hub
 	observers   observers
-	layers      []clientLayer
-	streams     []streamLayer
+	unaryUser   []middleware.Middleware
+	streamUser  []middleware.Middleware
 	attempts    []stdgrpc.UnaryClientInterceptor
 	streamTries []stdgrpc.StreamClientInterceptor
 	filters     []kselector.NodeFilter
@@ -132,11 +132,7 @@ func WithTimeout(timeout time.Duration) ClientOption {
 // WithMiddleware adds Kratos middlewares for unary calls, once per call,
 // outermost first, in one order with [WithCallInterceptor].
 func WithMiddleware(m ...middleware.Middleware) ClientOption {
-	return func(o *clientOptions) {
-		for _, layer := range m {
-			o.layers = append(o.layers, clientLayer{name: "middleware", wrap: layer})
-		}
-	}
+	return func(o *clientOptions) { o.unaryUser = append(o.unaryUser, m...) }
 }
 
 // WithStreamMiddleware adds Kratos middlewares for streams, once per stream:
@@ -144,11 +140,7 @@ func WithMiddleware(m ...middleware.Middleware) ClientOption {
 // grpc.ClientStream. A layer that needs the end of the call registers on
 // materpc.FromContext(ctx) with OnFinish.
 func WithStreamMiddleware(m ...middleware.Middleware) ClientOption {
-	return func(o *clientOptions) {
-		for _, layer := range m {
-			o.streams = append(o.streams, streamLayer{name: "middleware", wrap: layer})
-		}
-	}
+	return func(o *clientOptions) { o.streamUser = append(o.streamUser, m...) }
 }
 
 // WithCallInterceptor adds interceptors that run once per logical unary call,
@@ -156,7 +148,7 @@ func WithStreamMiddleware(m ...middleware.Middleware) ClientOption {
 func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
 		for _, interceptor := range in {
-			o.layers = append(o.layers, clientLayer{name: "interceptor", wrap: callInterceptor(interceptor)})
+			o.unaryUser = append(o.unaryUser, callInterceptor(interceptor))
 		}
 	}
 }
@@ -167,7 +159,7 @@ func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 func WithStreamCallInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
 		for _, interceptor := range in {
-			o.streams = append(o.streams, streamLayer{name: "interceptor", wrap: callStreamInterceptor(interceptor)})
+			o.streamUser = append(o.streamUser, callStreamInterceptor(interceptor))
 		}
 	}
 }

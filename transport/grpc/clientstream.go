@@ -7,12 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/go-kratos/kratos/v2/middleware"
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/materpc/materpc"
-	"github.com/materpc/materpc/selector"
 )
 
 // clientStream is a stream as the caller sees it: one logical call over one or,
@@ -22,6 +22,7 @@ type clientStream struct {
 	call *clientCall
 	ctx  context.Context // of the tries
 
+	wrapped   stdgrpc.ClientStream  // what a user's layer made of it
 	committed atomic.Bool           // a message was accepted or something received: no move any more
 	opening   atomic.Bool           // a try is being opened; its end is the opener's
 	early     atomic.Pointer[error] // a try that ended while it was being opened
@@ -44,85 +45,66 @@ func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *st
 	if err := c.enter(); err != nil {
 		return nil, err
 	}
-	s := &clientStream{call: call}
+	s := &clientStream{call: call, ctx: call}
 	call.stream = s
-	s.ctx = c.observers.start(call, &call.RPCInfo)
-	stream, err := s.open()
-	if err != nil {
-		s.finish(err)
+	if err := c.chain(call, call, nil); err != nil {
 		return nil, err
 	}
-	return stream, nil
-}
-
-// open runs the stream chain: user layers, then the attempts.
-func (s *clientStream) open() (stdgrpc.ClientStream, error) {
-	client := s.call.client
-	if client.streamChain == nil {
-		reply, err := client.establish(s.ctx, nil)
-		return streamOf(reply, err)
-	}
-	// A layer may fail after next has established the stream, which then has
-	// no reader: only its ctx ends it.
-	ctx, cancel := context.WithCancel(s.ctx)
-	stream, err := streamOf(client.streamChain(ctx, nil))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	s.call.OnFinish(func(error) { cancel() })
-	return stream, nil
-}
-
-// establish ends the stream chain. Client and bidi streams keep grpc-go's own
-// replay of streams that were not processed.
-func (c *client) establish(ctx context.Context, _ any) (any, error) {
-	call, err := c.callFrom(ctx)
-	if err != nil {
-		return nil, err
-	}
-	s := call.stream
-	s.ctx = ctx
-	if call.desc.ClientStreams {
-		call.opts = append(call.opts[:len(call.opts):len(call.opts)], stdgrpc.MaxRetryRPCBufferSize(replayBuffer))
-	}
-	call.AddAttempt()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.try(); err != nil {
-		return nil, err
+	if s.wrapped != nil {
+		return s.wrapped, nil
 	}
 	return s, nil
+}
+
+// throughUser establishes the stream through the user's layers. A layer may
+// fail after next has established it; it then has no reader, and only its ctx
+// ends it.
+func (s *clientStream) throughUser(ctx context.Context, layers middleware.Handler) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := streamOf(layers(ctx, nil))
+	if err != nil {
+		cancel()
+		return err
+	}
+	s.wrapped = stream
+	s.call.OnFinish(func(error) { cancel() })
+	return nil
+}
+
+// establish opens the first try. Client and bidi streams keep grpc-go's own
+// replay of streams that were not processed.
+func (s *clientStream) establish(ctx context.Context) error {
+	s.ctx = ctx
+	call := s.call
+	call.opts = call.opts[:len(call.opts):len(call.opts)]
+	if call.desc.ClientStreams {
+		call.opts = append(call.opts, stdgrpc.MaxRetryRPCBufferSize(replayBuffer))
+	}
+	call.opts = append(call.opts, stdgrpc.OnFinish(s.tryEnded))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return call.attempt.run(ctx, nil)
 }
 
 // replayBuffer is grpc-go's default, which our client lowers for the shapes
 // whose re-sends are all ours.
 const replayBuffer = 256 << 10
 
-// try opens the stream, moving on while instances refuse it. s.mu is held.
-func (s *clientStream) try() error {
+// try opens one try. s.mu is held.
+func (s *clientStream) try(ctx context.Context) error {
 	call := s.call
-	for {
-		s.early.Store(nil)
-		s.opening.Store(true)
-		opts := append(call.opts[:len(call.opts):len(call.opts)], stdgrpc.OnFinish(s.tryEnded))
-		stream, err := call.streamer(call.seal(s.ctx), call.desc, call.cc, call.method, opts...)
-		s.opening.Store(false)
-		if err == nil {
-			s.current = stream
-			if ended := s.early.Load(); ended != nil {
-				s.tryEnded(*ended)
-			}
-			return nil
-		}
-		s.end.Lock()
-		v := call.attempt.judge(s.ctx, err)
-		s.end.Unlock()
-		if !call.attempt.mayMove(s.ctx, v) {
-			return v.err
-		}
-		clearTargets(call.opts)
+	s.early.Store(nil)
+	s.opening.Store(true)
+	stream, err := call.streamer(ctx, call.desc, call.cc, call.method, call.opts...)
+	s.opening.Store(false)
+	if err != nil {
+		return err
 	}
+	s.current = stream
+	if ended := s.early.Load(); ended != nil {
+		s.tryEnded(*ended)
+	}
+	return nil
 }
 
 // tryEnded is grpc-go's OnFinish. A refused try is left to whoever reads the
@@ -168,22 +150,19 @@ func (s *clientStream) conclude(err error) error {
 	call := s.call
 	if errors.Is(err, io.EOF) {
 		s.err = io.EOF
-		call.attempt.settle(selector.Success, call.client.now())
-		call.client.budget.Earn()
+		call.attempt.succeeded()
 	} else {
 		s.err = call.attempt.judge(s.ctx, err).err
 	}
 	result := s.err
 	s.end.Unlock()
 	if errors.Is(result, io.EOF) {
-		s.finish(nil)
+		call.finished(nil)
 	} else {
-		s.finish(result)
+		call.finished(result)
 	}
 	return result
 }
-
-func (s *clientStream) finish(err error) { s.call.finished(s.ctx, err) }
 
 // reopen replaces a try that ended with err by one at another instance.
 func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
@@ -192,18 +171,14 @@ func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
 	if s.committed.Load() || s.current != failed {
 		return s.current != failed
 	}
-	s.end.Lock()
-	if s.over {
-		s.end.Unlock()
+	if over, _ := s.ended(); over {
 		return false
 	}
-	v := s.call.attempt.judge(s.ctx, err)
-	s.end.Unlock()
-	if !s.call.attempt.mayMove(s.ctx, v) {
+	if !s.call.attempt.mayMove(s.ctx, s.call.judge(s.ctx, err)) {
 		return false
 	}
 	clearTargets(s.call.opts)
-	if err := s.try(); err != nil {
+	if err := s.call.attempt.run(s.ctx, nil); err != nil {
 		s.conclude(err)
 		return false
 	}

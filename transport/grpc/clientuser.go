@@ -9,25 +9,46 @@ import (
 	"github.com/materpc/materpc"
 )
 
-// clientLayer is a user's layer of the unary client chain.
-type clientLayer struct {
-	name string
-	wrap middleware.Middleware
+// userLayer runs what users gave, in their order: Kratos middlewares and call
+// interceptors. Without any, a call passes straight through.
+func (c *client) userLayer(next clientHandler) clientHandler {
+	end := c.endOfUserLayers(next)
+	unary, stream := wrapUser(c.unaryUser, end), wrapUser(c.streamUser, end)
+	return func(ctx context.Context, call *clientCall, req any) error {
+		switch {
+		case call.stream != nil && stream != nil:
+			return call.stream.throughUser(ctx, stream)
+		case call.stream == nil && unary != nil:
+			_, err := unary(ctx, req)
+			return err
+		}
+		return next(ctx, call, req)
+	}
 }
 
-// streamLayer is one of the stream chain.
-type streamLayer = clientLayer
+// endOfUserLayers finds the call in the ctx again, which middlewares derive.
+func (c *client) endOfUserLayers(next clientHandler) middleware.Handler {
+	return func(ctx context.Context, req any) (any, error) {
+		call, err := c.callFrom(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if err := next(ctx, call, req); err != nil {
+			return nil, err
+		}
+		if call.stream != nil {
+			return call.stream, nil
+		}
+		return call.reply, nil
+	}
+}
 
-// clientChain wraps next in layers, the first outermost. Without any layer it
-// is nil, and a call goes straight to its attempts.
-func clientChain(layers []clientLayer, next middleware.Handler) middleware.Handler {
+// wrapUser wraps next in layers, the first outermost; nil without any.
+func wrapUser(layers []middleware.Middleware, next middleware.Handler) middleware.Handler {
 	if len(layers) == 0 {
 		return nil
 	}
-	for i := len(layers) - 1; i >= 0; i-- {
-		next = layers[i].wrap(next)
-	}
-	return next
+	return middleware.Chain(layers...)(next)
 }
 
 // callInterceptor turns an interceptor into a layer.
@@ -40,8 +61,7 @@ func callInterceptor(in stdgrpc.UnaryClientInterceptor) middleware.Middleware {
 			}
 			invoke := func(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, opts ...stdgrpc.CallOption) error {
 				call.method, call.reply, call.cc = method, reply, cc
-				opts, finish := takeOnFinish(opts)
-				call.opts, call.finish = opts, append(call.finish, finish...)
+				call.takeOptions(opts)
 				_, err := next(ctx, req)
 				return err
 			}
@@ -60,10 +80,9 @@ func callStreamInterceptor(in stdgrpc.StreamClientInterceptor) middleware.Middle
 				return next(ctx, req)
 			}
 			open := func(ctx context.Context, _ *stdgrpc.StreamDesc, _ *stdgrpc.ClientConn, method string, opts ...stdgrpc.CallOption) (stdgrpc.ClientStream, error) {
-				opts, finish := takeOnFinish(opts)
-				call.method, call.opts, call.finish = method, opts, append(call.finish, finish...)
-				reply, err := next(ctx, req)
-				return streamOf(reply, err)
+				call.method = method
+				call.takeOptions(opts)
+				return streamOf(next(ctx, req))
 			}
 			return in(ctx, call.desc, call.cc, call.method, open, call.opts...)
 		}

@@ -1,0 +1,33 @@
+package grpc
+
+import "fmt"
+
+func ExampleNewServer() {
+	fmt.Println("client:")
+	for _, name := range clientLayerNames() {
+		fmt.Println("  " + name)
+	}
+	fmt.Println("server:")
+	for _, name := range serverLayerNames() {
+		fmt.Println("  " + name)
+	}
+	// Output:
+	// client:
+	//   call
+	//   timeout
+	//   user
+	//   attempts
+	//   metadata
+	//   attempt interceptors
+	//   pick
+	//   grpc-go
+	// server:
+	//   gate
+	//   call
+	//   recovery
+	//   deadline
+	//   errors
+	//   middlewares
+	//   interceptors
+	//   handler
+}

@@ -1,0 +1,67 @@
+package grpc
+
+import (
+	"context"
+
+	"github.com/materpc/materpc"
+)
+
+// callLayer starts the call and finishes it, exactly once. A stream that was
+// established finishes itself.
+func (c *client) callLayer(next clientHandler) clientHandler {
+	return func(_ context.Context, call *clientCall, req any) (err error) {
+		ctx := c.observers.start(call, &call.RPCInfo)
+		call.traced = ctx
+		returned := false
+		defer func() {
+			if !returned { // a middleware panicked, or ended the goroutine
+				err = materpc.Errorf(materpc.Panic, "materpc: a client middleware did not return")
+			}
+			if err != nil || call.stream == nil {
+				call.finished(err)
+			}
+		}()
+		err = next(ctx, call, req)
+		returned = true
+		return err
+	}
+}
+
+// timeoutLayer applies the client's own timeout to unary calls. It never
+// extends the caller's deadline.
+func (c *client) timeoutLayer(next clientHandler) clientHandler {
+	if c.timeout <= 0 {
+		return next
+	}
+	return func(ctx context.Context, call *clientCall, req any) error {
+		if call.stream != nil {
+			return next(ctx, call, req)
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, materpc.RPCTimeout)
+		defer cancel()
+		return next(ctx, call, req)
+	}
+}
+
+// attemptsLayer runs the call's attempt, moves included.
+func (c *client) attemptsLayer(next clientHandler) clientHandler {
+	c.attempt = next // a stream whose try is refused later on comes back here
+	return func(ctx context.Context, call *clientCall, req any) error {
+		call.AddAttempt()
+		if call.stream != nil {
+			return call.stream.establish(ctx)
+		}
+		if err := call.attempt.run(ctx, req); err != nil {
+			return err
+		}
+		call.attempt.succeeded()
+		return nil
+	}
+}
+
+// metadataLayer puts our header on the try.
+func (c *client) metadataLayer(next clientHandler) clientHandler {
+	return func(ctx context.Context, call *clientCall, req any) error {
+		return next(call.seal(ctx), call, req)
+	}
+}
