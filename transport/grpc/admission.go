@@ -53,10 +53,11 @@ type Refusal struct {
 
 // The refusals of the server itself.
 var (
-	refusedDraining = &Refusal{Reason: wire.Draining, Err: materpc.Errorf(materpc.ServerRefused, "the server is draining")}
-	errOverloaded   = refusalError(materpc.ServerRefused, "the server is overloaded")
-	errLimited      = refusalError(materpc.Overlimit, "the caller is over its limit")
-	errAdmission    = materpc.Errorf(materpc.Panic, "an admission of the server panicked")
+	errDraining      = materpc.Errorf(materpc.ServerRefused, "the server is draining")
+	errOverloaded    = refusalError(materpc.ServerRefused, "the server is overloaded")
+	errLimited       = refusalError(materpc.Overlimit, "the caller is over its limit")
+	refusedDraining  = &Refusal{Reason: wire.Draining, Err: errDraining, Pushback: 0}
+	refusedAdmission = &Refusal{Reason: "", Err: materpc.Errorf(materpc.Panic, "an admission of the server panicked"), Pushback: 0}
 )
 
 // refusalError has the code of a limit and Kratos's reason for it, whatever
@@ -74,31 +75,26 @@ func (r *Refusal) err() error {
 	switch {
 	case r.Err != nil:
 		return r.Err
-	case r.Reason == wire.Draining:
-		return refusedDraining.Err
 	case r.Reason == ReasonOverloaded:
 		return errOverloaded
 	}
 	return errLimited
 }
 
-// permits are what a call holds: two inline, since most servers have no more.
+// permits are what a call holds: one inline, since most servers have no more.
 type permits struct {
-	first [2]Permit
-	count int
+	first Permit
 	more  []Permit
 }
 
 func (p *permits) add(permit Permit) {
-	if permit == nil {
-		return
+	switch {
+	case permit == nil:
+	case p.first == nil:
+		p.first = permit
+	default:
+		p.more = append(p.more, permit)
 	}
-	if p.count < len(p.first) {
-		p.first[p.count] = permit
-		p.count++
-		return
-	}
-	p.more = append(p.more, permit)
 }
 
 // release gives all back, the last first.
@@ -106,8 +102,7 @@ func (p *permits) release(info *materpc.RPCInfo) {
 	for i := len(p.more) - 1; i >= 0; i-- {
 		guard(func() { p.more[i].Release(info) })
 	}
-	p.more = nil
-	for ; p.count > 0; p.count-- {
-		guard(func() { p.first[p.count-1].Release(info) })
+	if p.first != nil {
+		guard(func() { p.first.Release(info) })
 	}
 }

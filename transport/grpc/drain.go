@@ -13,11 +13,13 @@ import (
 
 const (
 	// settleWait is how long connections may take to close by themselves once
-	// nothing runs any more; a peer that ignores GOAWAY holds nothing up.
-	settleWait = 100 * time.Millisecond
+	// nothing runs any more. Peers close within a round trip; the wait is for
+	// answers still on their way to a slow reader. Beyond it a peer that does
+	// not acknowledge GOAWAY (grpc-go waits 5 s for that) holds nothing up.
+	settleWait = time.Second
 	// abortWait is how long handlers may take to return once their ctx is
 	// cancelled, and again how long the forced stop may take.
-	abortWait = 100 * time.Millisecond
+	abortWait = 80 * time.Millisecond
 )
 
 // stopping is one Stop, which later ones join.
@@ -59,6 +61,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.health.SetPhase(health.Stopped)
 	}
 	close(own.done)
+	close(s.over)
 	return own.err
 }
 
@@ -144,18 +147,19 @@ func (s *Server) awaitBusiness(ctx context.Context, force, graceful <-chan struc
 // moment to return: their ctx is cancelled.
 func (s *Server) abort(graceful <-chan struct{}) {
 	for _, c := range s.inflight.business() {
-		c.abort(errAborted)
+		c.abort()
 	}
 	over := time.NewTimer(abortWait)
 	defer over.Stop()
-	for len(s.inflight.business()) > 0 {
+	for graceful != nil || len(s.inflight.business()) > 0 {
 		select {
+		case <-graceful:
+			graceful = nil
 		case <-s.inflight.changed:
 		case <-over.C:
 			return
 		}
 	}
-	within(graceful, settleWait)
 }
 
 // leftBehind names the handlers that ignore the end of their ctx.

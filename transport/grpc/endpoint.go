@@ -23,6 +23,7 @@ func (s *Server) Endpoint() (*url.URL, error) {
 		return nil, errors.New("transport/grpc: Endpoint: the server is stopped")
 	}
 	if err := errors.Join(errors.Join(s.faults...), s.bindLocked()); err != nil {
+		s.unbindLocked()
 		return nil, err
 	}
 	if s.endpoint == nil {
@@ -87,6 +88,7 @@ func (s *Server) adviseLocked() error {
 func (s *Server) unbindLocked() {
 	if s.listener != nil {
 		_ = s.listener.Close() // nothing was accepted on it
+		s.listener = nil
 	}
 }
 

@@ -1,8 +1,6 @@
 package grpc
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -10,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	klog "github.com/go-kratos/kratos/v2/log"
 	kmiddleware "github.com/go-kratos/kratos/v2/middleware"
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -35,12 +32,17 @@ type serverMethod struct {
 // is registered twice, late, or with the wrong type is a fault of
 // [Server.Start].
 func (s *Server) RegisterService(sd *stdgrpc.ServiceDesc, impl any) {
+	if err := s.register(sd, impl); err != nil {
+		s.warn(err.Error()) // Start may be over: then nobody else says it
+	}
+}
+
+func (s *Server) register(sd *stdgrpc.ServiceDesc, impl any) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.registrationFault(sd, impl); err != nil {
 		s.faults = append(s.faults, err)
-		s.warn(err.Error())
-		return
+		return err
 	}
 	gated := *sd
 	gated.Methods = make([]stdgrpc.MethodDesc, len(sd.Methods))
@@ -64,6 +66,7 @@ func (s *Server) RegisterService(sd *stdgrpc.ServiceDesc, impl any) {
 	s.services[sd.ServiceName] = struct{}{}
 	s.health.Register(sd.ServiceName)
 	s.Server.RegisterService(&gated, impl)
+	return nil
 }
 
 // registrationFault finds what grpc-go would end the process for.
@@ -126,19 +129,20 @@ func (s *Server) admit(c *serverCall) (refusal *Refusal) {
 	if len(s.options.admissions) == 0 {
 		return nil
 	}
-	refusal = &Refusal{Err: errAdmission}
-	guard(func() {
-		for _, admission := range s.options.admissions {
-			permit, refused := admission.Admit(&c.RPCInfo)
-			if refused != nil {
-				refusal = refused
-				return
-			}
-			c.permits.add(permit)
+	defer func() {
+		if p := recover(); p != nil {
+			s.panicked(c, p)
+			refusal = refusedAdmission
 		}
-		refusal = nil
-	})
-	return refusal
+	}()
+	for _, admission := range s.options.admissions {
+		permit, refused := admission.Admit(&c.RPCInfo)
+		if refused != nil {
+			return refused
+		}
+		c.permits.add(permit)
+	}
+	return nil
 }
 
 // refuse answers a call that the gate turned away, with the proof that nothing
@@ -178,76 +182,3 @@ func (m *drainMark) refuses(c *serverCall) bool {
 	_, moves := c.Header()
 	return moves
 }
-
-// middlewareSet keeps Kratos's middlewares and selects them by operation.
-type middlewareSet struct {
-	always   []kmiddleware.Middleware
-	selected map[string][]kmiddleware.Middleware // a trailing * marks a prefix
-}
-
-func (m *middlewareSet) use(list []kmiddleware.Middleware) { m.always = append(m.always, list...) }
-
-func (m *middlewareSet) add(selector string, list []kmiddleware.Middleware) {
-	if m.selected == nil {
-		m.selected = make(map[string][]kmiddleware.Middleware)
-	}
-	m.selected[selector] = append(m.selected[selector], list...)
-}
-
-func (m *middlewareSet) match(operation string) []kmiddleware.Middleware {
-	list := m.always[:len(m.always):len(m.always)]
-	if exact, ok := m.selected[operation]; ok {
-		return append(list, exact...)
-	}
-	longest := ""
-	for selector := range m.selected {
-		prefix, isPrefix := strings.CutSuffix(selector, "*")
-		if isPrefix && strings.HasPrefix(operation, prefix) && len(selector) > len(longest) {
-			longest = selector
-		}
-	}
-	return append(list, m.selected[longest]...)
-}
-
-// compile builds the method's middlewares once, not per call.
-func (m *serverMethod) compile() {
-	set, last := &m.server.options.middleware, kmiddleware.Handler(callUnaryHandler)
-	if m.unary == nil {
-		set, last = &m.server.options.streamMiddleware, callStreamHandler
-	}
-	list := set.match(m.fullMethod)
-	if len(list) == 0 {
-		m.chain.Store(nil)
-		return
-	}
-	chain := kmiddleware.Chain(list...)(last)
-	m.chain.Store(&chain)
-}
-
-// warnStreams names streams that the unary middlewares do not cover: a team
-// that adds authentication as Middleware would leave them open.
-func (s *Server) warnStreams() {
-	if len(s.options.middleware.always)+len(s.options.middleware.selected) == 0 || len(s.options.streamMiddleware.always) > 0 {
-		return
-	}
-	var bare []string
-	for name, m := range s.methods {
-		if m.unary == nil && !m.builtin {
-			bare = append(bare, name)
-		}
-	}
-	if len(bare) > 0 {
-		s.warn("transport/grpc: Middleware does not run on streams and there is no StreamMiddleware", "methods", bare)
-	}
-}
-
-func (s *Server) warn(message string, args ...any) {
-	if s.options.slog != nil {
-		guard(func() { s.options.slog.WarnContext(context.Background(), message, args...) })
-	}
-	if s.options.klog != nil {
-		guard(func() { _ = s.options.klog.Log(klog.LevelWarn, append([]any{"msg", message}, args...)...) })
-	}
-}
-
-var errLostContext = errors.New("transport/grpc: a middleware passed on a ctx that does not derive from the one it was given")

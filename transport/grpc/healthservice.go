@@ -75,7 +75,7 @@ func (h *healthService) sayGoodbye(service string, stream stdgrpc.ServerStreamin
 			return err
 		}
 	}
-	return errEnding
+	return errDraining
 }
 
 func servingStatus(st health.Status) healthpb.HealthCheckResponse_ServingStatus {

@@ -3,15 +3,10 @@ package grpc
 import (
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
-
-	"github.com/materpc/materpc"
 )
 
 // registerReflection registers v1 and v1alpha.
 func registerReflection(s *Server) { reflection.Register(s) }
-
-// errEnding ends built-in streams.
-var errEnding = materpc.Errorf(materpc.ServerRefused, "the server is draining")
 
 // untilDrain ends a stream of a built-in service when the server drains: its
 // handler waits for the caller, who has no reason to end. The handler runs
@@ -21,7 +16,7 @@ func (s *Server) untilDrain(handler stdgrpc.StreamHandler) stdgrpc.StreamHandler
 	return func(srv any, ss stdgrpc.ServerStream) error {
 		select {
 		case <-s.ending:
-			return errEnding
+			return errDraining
 		default:
 		}
 		done := make(chan error, 1)
@@ -34,7 +29,7 @@ func (s *Server) untilDrain(handler stdgrpc.StreamHandler) stdgrpc.StreamHandler
 		case err := <-done:
 			return err
 		case <-s.ending:
-			return errEnding
+			return errDraining
 		}
 	}
 }

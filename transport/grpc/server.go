@@ -44,6 +44,7 @@ type Server struct {
 	ending   chan struct{}  // closed when built-in streams must end
 	workers  sync.WaitGroup // goroutines of built-in streams
 	ready    chan struct{}  // closed when the first connection can be accepted
+	over     chan struct{}  // closed when Stop is done
 	serving  sync.Once
 
 	mu       sync.Mutex
@@ -77,6 +78,7 @@ func NewServer(opts ...ServerOption) *Server {
 		options:  defaultServerOptions(),
 		ending:   make(chan struct{}),
 		ready:    make(chan struct{}),
+		over:     make(chan struct{}),
 		methods:  make(map[string]*serverMethod),
 		services: make(map[string]struct{}),
 		inflight: inflight{changed: make(chan struct{}, 1)},
@@ -154,6 +156,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err != nil || listener == nil {
 		return err
 	}
+	s.warnStreams()
 	return s.serveOn(listener)
 }
 
@@ -173,8 +176,16 @@ func (s *Server) Serve(listener net.Listener) error {
 	return s.serveOn(listener)
 }
 
+// serveOn returns when Stop is done: grpc-go's Serve would wait for handlers
+// that were left behind.
 func (s *Server) serveOn(listener net.Listener) error {
-	err := s.Server.Serve(&gateListener{Listener: listener, server: s})
+	served := make(chan error, 1)
+	go func() { served <- s.Server.Serve(&gateListener{Listener: listener, server: s}) }()
+	var err error
+	select {
+	case err = <-served:
+	case <-s.over:
+	}
 	if err == nil || errors.Is(err, stdgrpc.ErrServerStopped) || s.stopped() {
 		return nil
 	}
@@ -193,7 +204,7 @@ func (s *Server) prepare(ctx context.Context) (net.Listener, error) {
 		return nil, errors.New("transport/grpc: Start was called twice; make a new server for a second life")
 	}
 	if err := errors.Join(s.checkLocked(), s.bindLocked()); err != nil {
-		s.unbindLocked()
+		s.unbindLocked() // nothing half-started stays
 		return nil, err
 	}
 	s.managed = health.Managed(ctx)
@@ -209,7 +220,6 @@ func (s *Server) beginLocked() {
 	if !s.managed && s.health.Phase() > health.Ready {
 		s.health.SetPhase(health.Starting)
 	}
-	s.warnStreams()
 }
 
 // identify takes the id from the app that registers this server: a server

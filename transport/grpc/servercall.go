@@ -28,7 +28,6 @@ type serverCall struct {
 	decode      func(any) error                // unary
 	interceptor stdgrpc.UnaryServerInterceptor // unary: grpc-go's chain, ours first
 	handle      stdgrpc.UnaryHandler           // unary: what the middlewares call last
-	next        stdgrpc.StreamHandler          // streams: what the middlewares call last
 
 	links   inflightLinks
 	permits permits
@@ -143,25 +142,26 @@ func (c *serverCall) setTrailer(md metadata.MD) {
 type statusWriter interface{ WriteStatus(*status.Status) error }
 
 // answer ends the call from outside its handler, whose ctx is cancelled with
-// it. It reports whether grpc-go let us.
-func (c *serverCall) answer(s *status.Status) bool {
-	stream, ok := c.wireStream().(statusWriter)
-	return ok && stream.WriteStatus(s) == nil
+// it.
+func (c *serverCall) answer(s *status.Status) {
+	if stream, ok := c.wireStream().(statusWriter); ok {
+		_ = stream.WriteStatus(s) // fails only when the connection is gone, and the call with it
+	}
 }
 
 // abort answers a running call as ServerDraining, unless its handler was
-// faster. It reports whether the call still runs and could not be answered.
-func (c *serverCall) abort(reason *materpc.Error) (stuck bool) {
+// faster. Where grpc-go does not let us, Stop ends the call with its connection.
+func (c *serverCall) abort() {
 	if !c.state.CompareAndSwap(callRunning, callAborted) {
-		return false
+		return
 	}
 	if header, ok := c.Header(); ok {
 		c.setTrailer(metadata.Pairs(wire.AbortedKey, header.Nonce))
 	}
-	answered := c.answer(reason.GRPCStatus())
-	s := c.method.server
-	s.emit(materpc.Event{Type: materpc.HandlerAborted, Info: &c.RPCInfo, Kind: materpc.ServerDraining, Err: reason, Detail: c.FullMethod()})
-	return !answered
+	c.answer(errAborted.GRPCStatus())
+	c.method.server.emit(materpc.Event{
+		Type: materpc.HandlerAborted, Info: &c.RPCInfo, Kind: materpc.ServerDraining, Err: errAborted, Detail: c.FullMethod(),
+	})
 }
 
 func unimplemented(fullMethod string) error {

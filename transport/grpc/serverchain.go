@@ -2,11 +2,7 @@ package grpc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"strconv"
-	"strings"
-	"unicode/utf16"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -177,40 +173,4 @@ func (c *serverCall) sendReplyHeader(md metadata.MD, failed bool) {
 	if failed || stream.SetHeader(md) != nil { // a stream's header may be out already
 		_ = stream.SetTrailer(md) // fails only when the call is over
 	}
-}
-
-// bizTrailer is how Kitex's gRPC transport sends a business error.
-func bizTrailer(e *materpc.BizError) metadata.MD {
-	md := metadata.Pairs("biz-status", strconv.FormatInt(int64(e.BizStatusCode()), 10))
-	if extra := e.BizExtra(); len(extra) > 0 {
-		if text, err := json.Marshal(extra); err == nil {
-			md.Set("biz-extra", asciiJSON(text))
-		}
-	}
-	return md
-}
-
-// asciiJSON escapes what may not stand in a header. Every rune beyond ASCII of
-// a JSON text is inside a string.
-func asciiJSON(text []byte) string {
-	var b strings.Builder
-	escape := func(unit uint16) {
-		const hex = "0123456789abcdef"
-		b.WriteString(`\u`)
-		for shift := 12; shift >= 0; shift -= 4 {
-			b.WriteByte(hex[unit>>shift&15])
-		}
-	}
-	for _, r := range string(text) {
-		switch high, low := utf16.EncodeRune(r); {
-		case r < 0x7f:
-			b.WriteByte(byte(r))
-		case high != '\uFFFD':
-			escape(uint16(high))
-			escape(uint16(low))
-		default:
-			escape(uint16(r))
-		}
-	}
-	return b.String()
 }

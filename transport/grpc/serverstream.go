@@ -14,6 +14,7 @@ type Stream struct {
 	stdgrpc.ServerStream
 	call *serverCall
 	ctx  context.Context
+	next stdgrpc.StreamHandler // what the middlewares call last
 }
 
 // Context returns the ctx of the stream, as the last middleware passed it on.
@@ -72,8 +73,8 @@ func (m *serverMethod) serveStream(srv any, ss stdgrpc.ServerStream) error {
 }
 
 func (m *serverMethod) run(srv any, ss stdgrpc.ServerStream, fullMethod string, next stdgrpc.StreamHandler) error {
-	c := &streamCall{value: Stream{ServerStream: ss}}
-	c.serverCall.method, c.serverCall.srv, c.serverCall.next = m, srv, next
+	c := &streamCall{value: Stream{ServerStream: ss, next: next}}
+	c.serverCall.method, c.serverCall.srv = m, srv
 	c.serverCall.stream, c.value.call = &c.value, &c.serverCall
 	c.begin(ss.Context(), fullMethod)
 	_, err := m.server.serve(&c.serverCall)
@@ -85,7 +86,7 @@ func (c *serverCall) callStream() error {
 	c.stream.ctx = c.ctx
 	chain := c.method.chain.Load()
 	if chain == nil {
-		return c.next(c.srv, c.stream)
+		return c.stream.next(c.srv, c.stream)
 	}
 	_, err := (*chain)(c.ctx, c.stream)
 	return err
@@ -99,7 +100,7 @@ func callStreamHandler(ctx context.Context, req any) (any, error) {
 	}
 	c.stream.ctx = ctx
 	if ss, ok := req.(stdgrpc.ServerStream); ok {
-		return nil, c.next(c.srv, ss)
+		return nil, c.stream.next(c.srv, ss)
 	}
-	return nil, c.next(c.srv, c.stream)
+	return nil, c.stream.next(c.srv, c.stream)
 }
