@@ -21,27 +21,28 @@ import (
 // client is what governs one ClientConn. The ClientConn is grpc-go's own; the
 // client lives in its interceptors, its resolver and its balancer.
 type client struct {
-	target      target
-	name        string
-	destination string
-	scheme      string // of endpoints in discovery: grpc or grpcs
-	nonce       string
-	header      clientHeader
-	epoch       time.Time // of the clock that statistics use
-	observers   observers
-	unaryUser   []middleware.Middleware
-	streamUser  []middleware.Middleware
-	chain       clientHandler
-	attempt     clientHandler // the chain of one try
-	filters     []kselector.NodeFilter
-	hashKey     func(context.Context) string
-	strategy    selector.Strategy
-	timeout     time.Duration
-	subset      int
-	drainGrace  time.Duration
-	closeWait   time.Duration
-	healthCheck bool
-	textsKnown  bool
+	target       target
+	name         string
+	destination  string
+	scheme       string // of endpoints in discovery: grpc or grpcs
+	nonce        string
+	header       clientHeader
+	epoch        time.Time // of the clock that statistics use
+	observers    observers
+	unaryUser    []middleware.Middleware
+	streamUser   []middleware.Middleware
+	chain        clientHandler
+	attempt      clientHandler // the chain of one try
+	filters      []kselector.NodeFilter
+	hashKey      func(context.Context) string
+	strategy     selector.Strategy
+	timeout      time.Duration
+	subset       int
+	drainGrace   time.Duration
+	closeWait    time.Duration
+	healthCheck  bool
+	textsHold    func() bool
+	textsWarning sync.Once
 
 	budget budget.Budget
 	moved  atomic.Int64
@@ -49,7 +50,6 @@ type client struct {
 	running atomic.Int64
 	closing atomic.Bool
 	idle    chan struct{} // signalled when running reaches 0 while closing
-	closed  sync.Once
 }
 
 // NewClient returns a ClientConn for target, governed by materpc: use it with

@@ -65,7 +65,7 @@ func (o *clientOptions) client(t target) *client {
 		target: t, name: o.name, destination: o.destination, scheme: "grpc", nonce: newNonce(), epoch: time.Now(),
 		observers: o.observers, filters: o.filters, hashKey: o.hashKey, strategy: o.strategy, timeout: o.timeout,
 		subset: o.subset, drainGrace: o.drainGrace, closeWait: o.closeWait, healthCheck: o.healthCheck,
-		unaryUser: o.unaryUser, streamUser: o.streamUser, textsKnown: true, idle: make(chan struct{}, 1),
+		unaryUser: o.unaryUser, streamUser: o.streamUser, textsHold: textsHold, idle: make(chan struct{}, 1),
 	}
 	if c.destination == "" {
 		c.destination = t.destination()

@@ -3,8 +3,10 @@ package grpc
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
+	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -163,15 +165,16 @@ func (a *attempt) unsent(_ context.Context, s *status.Status) verdict {
 // that stand for "not processed". A peer cannot forge it: what a peer says
 // arrives with content-type, which counts as received.
 func (a *attempt) refusedByTransport(_ context.Context, s *status.Status) verdict {
-	if a.facts.received || s.Code() != codes.Unavailable || !a.call.client.textsKnown {
+	if a.facts.received || s.Code() != codes.Unavailable || !slices.Contains(unprocessedTexts, s.Message()) {
 		return verdict{}
 	}
-	for _, text := range unprocessedTexts {
-		if s.Message() == text {
-			return verdict{kind: materpc.ServerRefused, refused: byConnection, outcome: selector.Neutral}
-		}
+	if client := a.call.client; !client.textsHold() {
+		client.textsWarning.Do(func() {
+			client.observers.emit(materpc.Event{Type: materpc.MovesDisabled, Detail: "grpc-go " + stdgrpc.Version})
+		})
+		return verdict{}
 	}
-	return verdict{}
+	return verdict{kind: materpc.ServerRefused, refused: byConnection, outcome: selector.Neutral}
 }
 
 // lost: grpc-go ended the stream and nobody knows whether it ran.
