@@ -19,9 +19,9 @@ const (
 	stopBound  = time.Second     // the end of a Watcher
 	firstPause = 100 * time.Millisecond
 	lastPause  = 3 * time.Second
-	// equalPushes is how many pushes in a row may change nothing before each
-	// further one costs firstPause: a watcher whose source is broken answers
-	// at once for ever.
+	// equalPushes is how many pushes within a second may change nothing before
+	// each further one costs firstPause: a watcher whose source is broken
+	// answers at once for ever.
 	equalPushes = 10
 )
 
@@ -178,7 +178,8 @@ func follow(ctx context.Context, watcher kregistry.Watcher, pushes chan<- push) 
 // consume publishes pushes. While the list is unreadable it is read again,
 // since a watch alone may stay silent for ever.
 func (w *watch) consume(ctx context.Context, pushes <-chan push, readable bool) error {
-	pause, equal := firstPause, 0
+	pause := firstPause
+	var spin pacer
 	retry := time.NewTimer(pause)
 	defer retry.Stop()
 	for {
@@ -198,13 +199,25 @@ func (w *watch) consume(ctx context.Context, pushes <-chan push, readable bool) 
 				return p.err
 			}
 			readable = true
-			if equal++; w.publish(p.list, nil) {
-				equal = 0
-			}
-			if equal >= equalPushes {
-				rest(ctx, firstPause)
+			if !w.publish(p.list, nil) {
+				spin.rest(ctx)
 			}
 		}
+	}
+}
+
+// pacer slows down a watcher that has nothing to say and does not stop.
+type pacer struct {
+	since time.Time
+	equal int
+}
+
+func (p *pacer) rest(ctx context.Context) {
+	if time.Since(p.since) > time.Second {
+		p.since, p.equal = time.Now(), 0
+	}
+	if p.equal++; p.equal > equalPushes {
+		rest(ctx, firstPause)
 	}
 }
 
