@@ -156,11 +156,18 @@ func (s *Server) refuse(c *serverCall, refusal *Refusal) error {
 		trailer = metadata.Pairs(wire.RefusedKey, proof.Refusal())
 	}
 	if refusal.Pushback != 0 {
-		ms := max(refusal.Pushback.Milliseconds(), -1)
-		trailer = metadata.Join(trailer, metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(ms, 10)))
+		trailer = metadata.Join(trailer, metadata.Pairs("grpc-retry-pushback-ms", pushback(refusal.Pushback)))
 	}
 	c.setTrailer(trailer)
 	return err
+}
+
+// pushback is in whole milliseconds, rounded up; -1 forbids retries.
+func pushback(d time.Duration) string {
+	if d < 0 {
+		return "-1"
+	}
+	return strconv.FormatInt((d-1).Milliseconds()+1, 10)
 }
 
 // drainMark says since when the server drains.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"reflect"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -208,3 +210,8 @@ func proofOf(trailer metadata.MD) (wire.Proof, bool) {
 func hasEvent(types []materpc.EventType, want materpc.EventType) bool {
 	return slices.Contains(types, want)
 }
+
+func pointerOf(fn any) uintptr { return reflect.ValueOf(fn).Pointer() }
+
+// runtimeGoexit is what testing's FailNow does to a handler.
+func runtimeGoexit() { runtime.Goexit() }

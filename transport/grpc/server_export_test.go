@@ -1,0 +1,11 @@
+package grpc
+
+import stdgrpc "google.golang.org/grpc"
+
+// ServerLayerNames shows the server's chain to tests.
+func ServerLayerNames() []string { return serverLayerNames() }
+
+// UnaryHandlerOf is the handler that grpc-go calls for a registered method.
+func UnaryHandlerOf(s *Server, fullMethod string) stdgrpc.MethodHandler {
+	return s.methods[fullMethod].serveUnary
+}
