@@ -7,6 +7,8 @@ export GOWORK := off
 tool := go tool -modfile=tools/go.mod
 # Folders with .proto files: import roots, one program run for all.
 protos := examples/hello/api
+# Packages with wire injectors.
+injectors := ./examples/wire
 # Committed modules, the root first.
 modules := $(sort $(dir $(shell git ls-files 'go.mod' '*/go.mod')))
 
@@ -44,8 +46,9 @@ fmt: ## format all Go files
 bench: ## benchmarks of the core, with allocations
 	go test -run '^$$' -bench . -benchmem ./...
 
-gen: ## generated code, from .proto files
+gen: ## generated code, from .proto files and wire's injectors
 	go run -C tools ./protogen $(protos)
+	$(tool) wire gen $(injectors)
 
 docs: ## fill the fenced blocks of Markdown files from regions of tested code
 	go run -C tools ./snippets
