@@ -39,4 +39,3 @@ func run(config Config, directory local.Directory) error {
 }
 
 // endregion:run
-

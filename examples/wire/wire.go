@@ -13,4 +13,3 @@ import (
 func wireApp(Config, local.Directory) (*app.App, func(), error) {
 	panic(wire.Build(local.ProviderSet, grpc.ServerSet, grpc.ClientSet, app.Set, ProviderSet))
 }
-
