@@ -24,3 +24,45 @@ func OpenWith(dir string, wrap func(Files) Files, opts ...Option) *Registry {
 
 // FileName is where a record lives.
 func FileName(name, id string) string { return fileName(name, id) }
+
+// Bury removes a file that still holds data.
+func Bury(f Files, name string, data []byte) error { return f.bury(name, data) }
+
+// Hooked is a file system that asks before and after each call.
+type Hooked struct {
+	Files
+	Before func(op, name string) error
+	After  func(op, name string) error
+}
+
+func (h Hooked) do(op, name string, call func() error) error {
+	if err := h.Before(op, name); err != nil {
+		return err
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	return h.After(op, name)
+}
+
+func (h Hooked) list() (names []string, err error) {
+	err = h.do("list", "", func() error { names, err = h.Files.list(); return err })
+	return names, err
+}
+
+func (h Hooked) read(name string) (raw []byte, err error) {
+	err = h.do("read", name, func() error { raw, err = h.Files.read(name); return err })
+	return raw, err
+}
+
+func (h Hooked) replace(name string, data []byte) error {
+	return h.do("replace", name, func() error { return h.Files.replace(name, data) })
+}
+
+func (h Hooked) patch(name string, data []byte, offset int64) error {
+	return h.do("patch", name, func() error { return h.Files.patch(name, data, offset) })
+}
+
+func (h Hooked) remove(name string) error {
+	return h.do("remove", name, func() error { return h.Files.remove(name) })
+}
