@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	kregistry "github.com/go-kratos/kratos/v2/registry"
@@ -92,6 +93,13 @@ func TestChangesMoveTheLeast(t *testing.T) {
 		}
 	}
 	list[0].Update(&selector.Instance{Address: list[0].Instance().Address, Weight: 200})
+	replaced := append(slices.Clone(list[:10]), node("10.0.0.99:9000", 100))
+	fromNothing := home(t, chash.Strategy().Build(replaced, nil), keys)
+	for i, address := range home(t, chash.Strategy().Build(replaced, all), keys) {
+		if address != fromNothing[i] {
+			t.Fatalf("key %d is on %s after a node was replaced, want %s as in a new client", i, address, fromNothing[i])
+		}
+	}
 	heavier := chash.Strategy().Build(list, all)
 	for i, address := range home(t, heavier, keys) {
 		if address != before[i] && address != list[0].Instance().Address {

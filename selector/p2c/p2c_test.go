@@ -152,6 +152,22 @@ func TestStaleNodeIsTriedOnceASecond(t *testing.T) {
 	within(t, fmt.Sprintf("calls to the dead node in %d s", seconds), got, seconds/2, seconds*3)
 }
 
+// Whoever has not answered yet is not fast.
+func TestUnknownLatencyIsNotLow(t *testing.T) {
+	f := newFleet(100, 100)
+	f.shares(t, 200, alike(50*ms))
+	fresh := f.add(100)
+	got := 0
+	const picks = 6000
+	for range picks {
+		if f.picker.Pick(&selector.Request{Now: f.now}) == fresh {
+			got++
+		}
+	}
+	// Half trusted, it loses three of four comparisons that it is drawn for.
+	within(t, "picks of the new node before its first answer", got, picks/3/8, picks/3/2)
+}
+
 func TestAbandonedStreamsDoNotStarve(t *testing.T) {
 	f := newFleet(100, 100)
 	f.shares(t, 100, alike(5*ms))

@@ -2,7 +2,6 @@ package wrr
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 
@@ -105,15 +104,13 @@ func (s *schedule) at(turn uint64) *selector.Node {
 }
 
 // resume returns the turn from which to go on: shared with old when the ring
-// is the same, at the same place of the ring when it changed, random without
-// old.
+// is the same, at the same place of the ring when it changed. Without old the
+// first slot is random, since the order is.
 func (s *schedule) resume(old *picker) *atomic.Uint64 {
 	turn := &atomic.Uint64{}
 	n := uint64(len(s.slots))
 	switch {
-	case n == 0:
-	case old == nil || len(old.slots) == 0:
-		turn.Store(rand.Uint64N(n << weightBits))
+	case n == 0 || old == nil || len(old.slots) == 0:
 	case slices.EqualFunc(s.slots, old.slots, func(a, b slot) bool { return a.node == b.node }):
 		return old.turn
 	default:

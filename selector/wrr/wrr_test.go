@@ -3,6 +3,7 @@ package wrr_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/materpc/materpc/selector"
@@ -112,30 +113,28 @@ func TestRotationSurvivesChanges(t *testing.T) {
 	list := nodes(100, 100, 100, 100, 100, 100, 100, 100, 100, 100)
 	extra := nodes(100, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100)[10]
 	tests := []struct {
-		name   string
-		change func(round int) []*selector.Node
+		name      string
+		low, high int // picks of each of the nodes 1 to 9
+		change    func(round int) []*selector.Node
 	}{
-		{"same list", func(int) []*selector.Node { return list }},
-		{"reversed", func(round int) []*selector.Node {
+		{"same list", 100, 100, func(int) []*selector.Node { return list }},
+		{"reversed", 100, 100, func(round int) []*selector.Node {
 			if round%2 == 0 {
 				return list
 			}
-			back := make([]*selector.Node, len(list))
-			for i, n := range list {
-				back[len(list)-1-i] = n
-			}
+			back := slices.Clone(list)
+			slices.Reverse(back)
 			return back
 		}},
-		{"weight doubled and halved", func(round int) []*selector.Node {
-			w := int64(100 + round%2*100)
-			list[0].Update(&selector.Instance{Address: "n0", Weight: w})
+		{"weight doubled and halved", 90, 100, func(round int) []*selector.Node {
+			list[0].Update(&selector.Instance{Address: "n0", Weight: int64(100 + round%2*100)})
 			return list
 		}},
-		{"node comes and goes", func(round int) []*selector.Node {
+		{"node comes and goes", 90, 100, func(round int) []*selector.Node {
 			if round%2 == 0 {
 				return list
 			}
-			return append(append([]*selector.Node(nil), list...), extra)
+			return append(slices.Clone(list), extra)
 		}},
 	}
 	for _, tt := range tests {
@@ -147,11 +146,29 @@ func TestRotationSurvivesChanges(t *testing.T) {
 				got[p.Pick(&selector.Request{})]++
 			}
 			for i, n := range list[1:] {
-				if got[n] < 60 || got[n] > 140 {
-					t.Errorf("node %d: got %d of 1000 picks, want 60 to 140", i+1, got[n])
+				if got[n] < tt.low || got[n] > tt.high {
+					t.Errorf("node %d: got %d of 1000 picks, want %d to %d", i+1, got[n], tt.low, tt.high)
 				}
 			}
 		})
+	}
+}
+
+// Light nodes do not sit out the same round: heavy ones would get a burst.
+func TestLightNodesSitOutApart(t *testing.T) {
+	weights := make([]int64, 40)
+	for i := range weights {
+		weights[i] = int64(100 + i%2*49)
+	}
+	run := picks(t, wrr.Strategy().Build(nodes(weights...), nil), 4000)
+	heavy := 0
+	for i, n := range run {
+		if heavy++; n.Weight() == 100 {
+			heavy = 0
+		}
+		if heavy == 20 {
+			t.Fatalf("20 picks up to %d went to the 20 heavier nodes alone", i)
+		}
 	}
 }
 
