@@ -29,6 +29,7 @@
 //	Ready() <-chan struct{}       // closed when serving: registration waits for it,
 //	                              // without a bound; Stop ends the wait
 //	Health() *health.State        // the app sets its phase
+//	InstanceMetadata() map[string]string // registered under the user's Metadata
 //
 // What differs from Kratos on purpose: options add up (Server, Endpoint,
 // Metadata, Signal), Stop waits for the end of Run, hooks that panic are errors,

@@ -32,30 +32,26 @@ func (r *run) startSteps() []step {
 	}
 }
 
-// start runs the start list. It returns the root error of a failed start; nil
-// when the app is ready or the start was interrupted by a stop, whose steps
-// undo whatever was done.
+// start runs the start list. It returns the error of the step that failed; nil
+// when the app is ready or a stop or a failed server interrupted the start. What
+// an interrupted step says is a consequence, told by its event alone. The stop
+// list undoes whatever was done.
 func (r *run) start() error {
 	defer context.AfterFunc(r.app.asked, r.endLive)()
 	defer context.AfterFunc(r.broken, r.endLive)()
 	for _, s := range r.startSteps() {
-		asked := r.app.asked.Err() != nil
-		if !asked && r.broken.Err() == nil {
-			err := r.do(s)
-			if asked = r.app.asked.Err() != nil; err != nil && !asked && r.broken.Err() == nil {
-				return err
-			}
-		}
-		// A failed server is the root, not what its failure interrupted; and
-		// errors of a step that a stop interrupted are told by its event.
-		if r.broken.Err() != nil {
-			return context.Cause(r.broken)
-		}
-		if asked {
+		if r.interrupted() {
 			return nil
+		}
+		if err := r.do(s); err != nil && !r.interrupted() {
+			return err
 		}
 	}
 	return nil
+}
+
+func (r *run) interrupted() bool {
+	return r.app.asked.Err() != nil || r.broken.Err() != nil
 }
 
 // bound is a server that holds a socket because it was asked for its endpoint.
@@ -101,9 +97,25 @@ func (r *run) bind() error {
 	}
 	r.app.instance.Store(&kregistry.ServiceInstance{
 		ID: r.opts.id, Name: r.opts.name, Version: r.opts.version,
-		Metadata: maps.Clone(r.opts.metadata), Endpoints: endpoints,
+		Metadata: r.metadata(), Endpoints: endpoints,
 	})
 	return join(faults...)
+}
+
+// metadata is what is registered: what servers say of themselves, under what
+// the user gave.
+func (r *run) metadata() map[string]string {
+	all := make(map[string]string)
+	for i, srv := range r.opts.servers {
+		if d, ok := srv.(interface{ InstanceMetadata() map[string]string }); ok {
+			_ = guarded(serverName(i, srv)+" InstanceMetadata", func() error { // without it clients learn the same from the first proof
+				maps.Copy(all, d.InstanceMetadata())
+				return nil
+			})
+		}
+	}
+	maps.Copy(all, r.opts.metadata)
+	return all
 }
 
 func (r *run) beforeStart() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -37,6 +38,8 @@ type Server struct {
 	health    *health.State
 	chain     serverHandler
 	unknown   *serverMethod
+
+	ownInterceptor uintptr // code of interceptUnary, to know it again
 
 	identity atomic.Pointer[serverIdentity]
 	draining atomic.Pointer[drainMark]
@@ -97,6 +100,7 @@ func NewServer(opts ...ServerOption) *Server {
 	s.identity.Store(&serverIdentity{name: s.options.name})
 	s.chain = s.compileChain()
 	s.unknown = s.unknownMethod()
+	s.ownInterceptor = reflect.ValueOf(s.interceptUnary).Pointer()
 	s.Server = s.newGRPCServer()
 	if !s.options.customHealth {
 		registerHealth(s)
@@ -141,6 +145,10 @@ func (s *Server) Health() *health.State { return s.health }
 // Ready is closed once the server accepts connections. It stays open when the
 // server is stopped before that.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// InstanceMetadata is what an app registers about this server: that calls pass
+// a gate, so a client can tell a refusal of the instance from one it relays.
+func (s *Server) InstanceMetadata() map[string]string { return map[string]string{gatedKey: "1"} }
 
 // InstanceID returns the id under which the app registers this server, known
 // from Start on; "" outside an app. Proofs carry it.

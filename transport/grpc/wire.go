@@ -44,7 +44,9 @@ type Destination struct {
 
 // Clients are the connections to several named destinations. wire tells values
 // by their type alone, so they travel as one.
-type Clients struct{ conns map[string]*stdgrpc.ClientConn }
+type Clients struct {
+	conns map[string]*stdgrpc.ClientConn
+}
 
 // ProvideClients connects to all destinations, or reports all faults and
 // connects to none. The cleanup closes all, each as [Close] does.
