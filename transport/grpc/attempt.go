@@ -36,23 +36,36 @@ type pick struct {
 	cause      error
 }
 
-// facts are what Done delivered for the last pick: facts, never the outcome.
+// facts are what Done delivered for the last pick of a try: facts, never the
+// outcome.
 type facts struct {
+	picked   bool // an instance was picked
+	ended    bool // Done said more than that the connection was not READY
 	sent     bool // a stream was created
 	received bool
 	trailer  metadata.MD
 }
 
-// begin notes a pick. A pick that follows another within one try is grpc-go's
-// own second one; what it replaces was not processed.
+// fresh forgets the facts of the try before, so that one that ends before its
+// pick is not judged by them.
+func (a *attempt) fresh() {
+	a.facts = facts{}
+	a.pick.failure, a.pick.cause = materpc.NoError, nil
+}
+
+// begin notes a pick.
 func (a *attempt) begin(in *instance, now int64) {
 	a.settle(selector.Neutral, now)
+	if a.moves.replayed != materpc.NoError {
+		a.moved(a.pick.instance, a.moves.replayed, nil)
+		a.moves.replayed = materpc.NoError
+	}
 	load := selector.Unary
 	if a.call.desc != nil {
 		load = selector.Stream
 	}
 	a.pick = pick{instance: in, connection: in.connection.Load(), began: now, load: load, open: true}
-	a.facts = facts{}
+	a.facts = facts{picked: true}
 	in.node.Begin(now, load)
 	a.call.SetPeer(&in.peer)
 	a.call.peer.Node = in.kratos
@@ -76,7 +89,10 @@ func (a *attempt) failed(kind materpc.ErrorKind, cause error) {
 
 // done is the balancer's Done.
 func (a *attempt) done(info balancer.DoneInfo) {
-	a.facts = facts{sent: info.BytesSent, received: info.BytesReceived, trailer: info.Trailer}
+	a.facts = facts{
+		picked: true, ended: info.BytesSent || info.Err != nil,
+		sent: info.BytesSent, received: info.BytesReceived, trailer: info.Trailer,
+	}
 	if !info.BytesSent {
 		a.settle(selector.Neutral, a.pick.began)
 	}
@@ -95,11 +111,15 @@ func (a *attempt) settle(outcome selector.Outcome, now int64) {
 func (a *attempt) run(ctx context.Context, req any) error {
 	call := a.call
 	for {
+		a.fresh()
 		err := call.client.attempt(ctx, call, req)
 		if err == nil {
 			return nil
 		}
 		v := call.judge(ctx, err)
+		if v.unpicked && a.moves.refusal != nil {
+			return a.moves.refusal // says more than that nothing is left
+		}
 		if !a.mayMove(ctx, v) {
 			return v.err
 		}

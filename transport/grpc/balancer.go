@@ -63,6 +63,7 @@ func (f *fleet) UpdateClientConnState(s balancer.ClientConnState) error {
 		return balancer.ErrBadResolverState
 	}
 	f.client = found.client
+	f.client.fleet.Store(f)
 	changed := f.apply(s.ResolverState.Endpoints)
 	old := f.picker.Load()
 	if changed || old == nil {
@@ -284,12 +285,19 @@ func (f *fleet) publish() {
 	f.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: p})
 }
 
-// widen connects to more instances than the subset: all of it is tried,
-// failing or draining. It reports whether there were any.
-func (f *fleet) widen() bool {
+// widen connects to more instances than the subset: all that p knows are
+// tried, failing or draining. It reports whether there were any, or p is old:
+// then the call picks again from the set that another call has widened.
+func (f *fleet) widen(p *picker) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || f.counts[dormant].Load() == 0 {
+	if f.closed {
+		return false
+	}
+	if f.picker.Load() != p {
+		return true
+	}
+	if f.counts[dormant].Load() == 0 {
 		return false
 	}
 	f.widened += f.client.subset

@@ -46,6 +46,7 @@ type client struct {
 
 	budget budget.Budget
 	moved  atomic.Int64
+	fleet  atomic.Pointer[fleet] // the balancer, once there is one
 
 	running atomic.Int64
 	closing atomic.Bool
@@ -125,6 +126,7 @@ func (c *client) unary(ctx context.Context, method string, req, reply any, cc *s
 	call := c.newCall(ctx, method, materpc.Unary, cc, opts)
 	call.reply, call.invoker = reply, invoker
 	if err := c.enter(); err != nil {
+		call.runOnFinish(err)
 		return err
 	}
 	return c.chain(call, call, req)

@@ -118,11 +118,15 @@ func (c *clientCall) finished(err error) {
 	if !c.Finish(err) {
 		return
 	}
+	c.runOnFinish(err)
+	c.client.observers.finish(c.traced, &c.RPCInfo, err)
+	c.client.leave()
+}
+
+func (c *clientCall) runOnFinish(err error) {
 	for _, fn := range c.finish {
 		guard(func() { fn(err) })
 	}
-	c.client.observers.finish(c.traced, &c.RPCInfo, err)
-	c.client.leave()
 }
 
 // clientHeader is materpc's request header, one constant string for all calls

@@ -33,9 +33,10 @@ type clientStream struct {
 	sent    bool
 	closed  bool // CloseSend was called
 
-	end  sync.Mutex // guards what follows, and the attempt's settling
-	over bool
-	err  error // what RecvMsg returns once over; io.EOF for success
+	end     sync.Mutex // guards what follows, and the attempt's settling
+	over    bool
+	err     error       // what RecvMsg returns once over; io.EOF for success
+	forgone func() bool // stops the wait for the ctx of a refused try that nobody reads
 }
 
 // newStream is the outermost stream interceptor: one run is one logical call.
@@ -43,6 +44,7 @@ func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *st
 	call := c.newCall(ctx, method, materpc.ShapeOf(desc.ClientStreams, desc.ServerStreams), cc, opts)
 	call.desc, call.streamer = desc, streamer
 	if err := c.enter(); err != nil {
+		call.runOnFinish(err)
 		return nil, err
 	}
 	s := &clientStream{call: call, ctx: call}
@@ -124,11 +126,27 @@ func (s *clientStream) tryEnded(err error) {
 		s.conclude(err)
 		return
 	}
-	context.AfterFunc(s.ctx, func() { s.conclude(s.ctx.Err()) })
+	s.end.Lock()
+	defer s.end.Unlock()
+	if !s.over {
+		s.forgone = context.AfterFunc(s.ctx, func() { s.conclude(s.ctx.Err()) })
+	}
+}
+
+// takeOver claims a refused try for its reader. It returns false when the call
+// has ended meanwhile, or its ctx is just ending it.
+func (s *clientStream) takeOver() bool {
+	s.end.Lock()
+	defer s.end.Unlock()
+	if s.over || s.forgone != nil && !s.forgone() {
+		return false
+	}
+	s.forgone = nil
+	return true
 }
 
 // refused reports whether the try that ended with err was refused before user
-// code ran, without settling anything.
+// code ran.
 func (s *clientStream) refused(err error) bool {
 	s.end.Lock()
 	defer s.end.Unlock()
@@ -141,27 +159,37 @@ func (s *clientStream) refused(err error) bool {
 // conclude ends the call with the end of its last try, once, and returns what
 // the caller gets.
 func (s *clientStream) conclude(err error) error {
+	return s.endOnce(func() error {
+		if errors.Is(err, io.EOF) {
+			s.call.attempt.succeeded()
+			return io.EOF
+		}
+		return s.call.attempt.judge(s.ctx, err).err
+	})
+}
+
+// fail ends the call with an error that has been judged.
+func (s *clientStream) fail(err error) { _ = s.endOnce(func() error { return err }) }
+
+func (s *clientStream) endOnce(result func() error) error {
 	s.end.Lock()
 	if s.over {
 		defer s.end.Unlock()
 		return s.err
 	}
 	s.over = true
-	call := s.call
-	if errors.Is(err, io.EOF) {
-		s.err = io.EOF
-		call.attempt.succeeded()
-	} else {
-		s.err = call.attempt.judge(s.ctx, err).err
+	s.err = result()
+	err := s.err
+	if s.forgone != nil {
+		s.forgone()
 	}
-	result := s.err
 	s.end.Unlock()
-	if errors.Is(result, io.EOF) {
-		call.finished(nil)
+	if errors.Is(err, io.EOF) {
+		s.call.finished(nil)
 	} else {
-		call.finished(result)
+		s.call.finished(err)
 	}
-	return result
+	return err
 }
 
 // reopen replaces a try that ended with err by one at another instance.
@@ -171,15 +199,12 @@ func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
 	if s.committed.Load() || s.current != failed {
 		return s.current != failed
 	}
-	if over, _ := s.ended(); over {
-		return false
-	}
-	if !s.call.attempt.mayMove(s.ctx, s.call.judge(s.ctx, err)) {
+	if !s.takeOver() || !s.call.attempt.mayMove(s.ctx, s.call.judge(s.ctx, err)) {
 		return false
 	}
 	clearTargets(s.call.opts)
 	if err := s.call.attempt.run(s.ctx, nil); err != nil {
-		s.conclude(err)
+		s.fail(err)
 		return false
 	}
 	return s.resend()

@@ -23,25 +23,23 @@ const (
 // moveState is what a call remembers of its moves.
 type moveState struct {
 	count      int
-	overloaded bool // the one move of an overload has been made
-	again      bool // a connection refusal may go to a tried instance
-	usedAgain  bool // and did, once a call
+	overloaded bool              // the one move of an overload has been made
+	again      bool              // a connection refusal may go to a tried instance
+	usedAgain  bool              // and did, once a call
+	replayed   materpc.ErrorKind // grpc-go tries again by itself, for this reason
+	refusal    error             // of the last try that was moved on from
 }
 
 // mayMove decides whether the call goes to another instance, without a policy,
 // and prepares the next pick.
 func (a *attempt) mayMove(ctx context.Context, v verdict) bool {
-	if v.refused == notRefused || a.moves.count >= maxMoves || a.pick.instance == nil {
+	in := a.pick.instance
+	if v.refused == notRefused || a.moves.count >= maxMoves || in == nil || !hasTime(ctx) || a.stopped() {
 		return false
 	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < leastTime || ctx.Err() != nil {
+	a.leave(in, v.refused, true)
+	if !in.fleet.offers(a) && !waitsForReady(a.call.opts) {
 		return false
-	}
-	if values := a.facts.trailer[pushbackKey]; len(values) > 0 {
-		// A positive pushback delays retries, not a move.
-		if ms, err := strconv.Atoi(values[len(values)-1]); err != nil || ms < 0 {
-			return false
-		}
 	}
 	if v.refused == byOverload {
 		if a.moves.overloaded || !a.call.client.budget.Spend() {
@@ -49,25 +47,78 @@ func (a *attempt) mayMove(ctx context.Context, v verdict) bool {
 		}
 		a.moves.overloaded = true
 	}
-	in := a.pick.instance
-	a.call.tried.Add(in.node)
-	a.moves.again = v.refused == byConnection
-	if v.refused != byConnection {
+	a.moves.refusal = v.err
+	a.moved(in, v.kind, v.err)
+	return true
+}
+
+// hasTime reports whether a further try can have leastTime.
+func hasTime(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ctx.Err() == nil && (!ok || time.Until(deadline) >= leastTime)
+}
+
+// stopped reports whether the peer's pushback forbids further tries. A
+// positive one delays retries, not a move.
+func (a *attempt) stopped() bool {
+	values := a.facts.trailer[pushbackKey]
+	if len(values) == 0 {
+		return false
+	}
+	ms, err := strconv.Atoi(values[len(values)-1])
+	return err != nil || ms < 0
+}
+
+// leave notes that an instance, or one of its connections, refused the call.
+func (a *attempt) leave(in *instance, by refusal, sent bool) {
+	if by == byConnection {
+		a.moves.again = true
+		a.moves.usedAgain = a.moves.usedAgain || sent && a.call.tried.Has(in.node)
+	} else {
 		if a.barred == nil {
 			a.barred = new(selector.Tried)
 		}
 		a.barred.Add(in.node)
 	}
-	if !in.fleet.offers(a) {
-		return false
-	}
+	a.call.tried.Add(in.node)
+}
+
+// moved counts a move away from in and tells of it.
+func (a *attempt) moved(in *instance, kind materpc.ErrorKind, err error) {
 	a.moves.count++
 	a.call.AddMove()
 	a.call.client.moved.Add(1)
 	if observers := &a.call.client.observers; observers.watching() {
-		observers.emit(materpc.Event{Type: materpc.Move, Info: &a.call.RPCInfo, Peer: &in.peer, Kind: v.kind, Err: v.err})
+		observers.emit(materpc.Event{Type: materpc.Move, Info: &a.call.RPCInfo, Peer: &in.peer, Kind: kind, Err: err})
 	}
-	return true
+}
+
+// replay notes a pick that follows another within one try: grpc-go goes on by
+// itself when no stream could be created, or when a stream of which it keeps a
+// copy was not processed. For us that is a move like any other: an untried
+// instance first, and counted. It returns false when the call has had its moves.
+func (a *attempt) replay() bool {
+	if !a.facts.ended {
+		return true
+	}
+	a.moves.replayed = materpc.GetConnection
+	if a.facts.sent {
+		a.moves.replayed = materpc.ServerRefused
+	}
+	a.leave(a.pick.instance, byConnection, a.facts.sent)
+	a.facts = facts{}
+	return a.moves.count < maxMoves
+}
+
+// waitsForReady reports whether the caller asked to wait for an instance.
+func waitsForReady(opts []stdgrpc.CallOption) bool {
+	wait := false
+	for _, opt := range opts {
+		if o, ok := opt.(stdgrpc.FailFastCallOption); ok {
+			wait = !o.FailFast
+		}
+	}
+	return wait
 }
 
 // clearTargets empties what the refused try wrote through the caller's Header,

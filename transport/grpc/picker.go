@@ -33,6 +33,10 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	if !ok || a.call.client != p.client {
 		return p.ungoverned(info)
 	}
+	if !a.replay() {
+		a.failed(a.moves.replayed, errTooManyMoves)
+		return balancer.PickResult{}, errTooManyMoves
+	}
 	r := &a.request
 	r.Now = a.pickTime()
 	if len(p.client.filters) > 0 || p.client.hashKey != nil {
@@ -94,7 +98,7 @@ func (p *picker) search(a *attempt, full *selector.Node) (*selector.Node, error)
 	if node := p.again(a); node != nil {
 		return node, nil
 	}
-	if p.worthWaiting(a) || p.fleet.widen() {
+	if p.worthWaiting(a) || p.fleet.widen(p) {
 		a.waited = true
 		return nil, balancer.ErrNoSubConnAvailable
 	}
@@ -112,9 +116,7 @@ func (p *picker) again(a *attempt) *selector.Node {
 	}
 	r := a.request
 	r.Tried = a.barred
-	node := p.strategy.Pick(&r)
-	a.moves.usedAgain = node != nil
-	return node
+	return p.strategy.Pick(&r)
 }
 
 // worthWaiting reports whether an instance that the call may use is connecting
@@ -194,7 +196,10 @@ func (f *fleet) lastCause() error {
 	return nil
 }
 
-var errUngoverned = errors.New("materpc: no instance is ready")
+var (
+	errUngoverned   = errors.New("materpc: no instance is ready")
+	errTooManyMoves = fmt.Errorf("materpc: the connections of %d instances in a row ended before the call was sent", maxMoves+1)
+)
 
 // ungoverned serves a call that reached the balancer without our state: an
 // event, never silent.

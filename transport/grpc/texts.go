@@ -1,6 +1,11 @@
 package grpc
 
-import "strings"
+import (
+	"strings"
+
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+)
 
 // unprocessedTexts are the messages of statuses that grpc-go makes when a
 // stream was certainly not processed: RST_STREAM(REFUSED_STREAM), GOAWAY whose
@@ -21,6 +26,16 @@ func lostText(message string) bool {
 		strings.HasPrefix(message, "closing transport due to: ") ||
 		strings.HasPrefix(message, "connection error: ")
 }
+
+// closedText reports whether the message is grpc-go's for a ClientConn that was
+// closed under a running call.
+func closedText(message string) bool {
+	return message == status.Convert(stdgrpc.ErrClientConnClosing).Message()
+}
+
+// contentType is in the trailer of a response that is nothing but trailers, so
+// that the status in it is the peer's own (research/grpcgo/1, section 1.4).
+const contentType = "content-type"
 
 // localSizeText reports whether our own grpc-go refused a message for its size.
 func localSizeText(message string) bool {

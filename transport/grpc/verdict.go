@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -17,10 +18,11 @@ import (
 
 // verdict is what this hop makes of a try that failed.
 type verdict struct {
-	kind    materpc.ErrorKind
-	refused refusal
-	outcome selector.Outcome // for the instance's statistics
-	err     error            // what the caller gets
+	kind     materpc.ErrorKind
+	refused  refusal
+	outcome  selector.Outcome // for the instance's statistics
+	err      error            // what the caller gets
+	unpicked bool             // the try found no instance
 }
 
 // refusal says who proved that no user code ran, if anybody.
@@ -59,25 +61,38 @@ func (a *attempt) judge(ctx context.Context, err error) verdict {
 	return v
 }
 
+// classified gives the error its kind, its peer and the cause that the balancer
+// knew. What was decided at this hop also gets the kind's Kratos reason; what
+// the peer said stays as it said it.
 func (a *attempt) classified(kind materpc.ErrorKind, err error) error {
 	var peer *materpc.Peer
 	if a.pick.instance != nil {
 		peer = &a.pick.instance.peer
 	}
-	if a.pick.cause != nil {
-		err = pickError{error: err, cause: a.pick.cause}
+	e := hopError{error: err, status: status.Convert(err), cause: a.pick.cause}
+	if kind != materpc.RemoteOrNetwork && len(e.status.Proto().GetDetails()) == 0 {
+		if detailed, err := e.status.WithDetails(&errdetails.ErrorInfo{Reason: kind.Reason()}); err == nil {
+			e.status = detailed
+		}
 	}
-	return materpc.Classified(kind, err, peer)
+	return materpc.Classified(kind, e, peer)
 }
 
-// pickError keeps the cause that the balancer knew beside grpc-go's status.
-type pickError struct {
+// hopError is grpc-go's error with what this hop adds.
+type hopError struct {
 	error
-	cause error
+	status *status.Status
+	cause  error // may be nil
 }
 
-func (e pickError) GRPCStatus() *status.Status { return status.Convert(e.error) }
-func (e pickError) Unwrap() []error            { return []error{e.error, e.cause} }
+func (e hopError) GRPCStatus() *status.Status { return e.status }
+
+func (e hopError) Unwrap() []error {
+	if e.cause == nil {
+		return []error{e.error}
+	}
+	return []error{e.error, e.cause}
+}
 
 // proved reads the gate's proof. Only the nonce of this very connection object
 // counts, and with discovery only the id of the instance that was picked.
@@ -144,7 +159,7 @@ func (a *attempt) timed(ctx context.Context, s *status.Status) verdict {
 
 // unpicked: the picker left its reason in the record.
 func (a *attempt) unpicked(_ context.Context, _ *status.Status) verdict {
-	return verdict{kind: a.pick.failure, outcome: selector.Neutral}
+	return verdict{kind: a.pick.failure, outcome: selector.Neutral, unpicked: true}
 }
 
 // unsent: no stream was created. Either the connection went away between pick
@@ -155,7 +170,7 @@ func (a *attempt) unsent(_ context.Context, s *status.Status) verdict {
 		return verdict{}
 	}
 	in := a.pick.instance
-	if s.Code() == codes.Unavailable && in != nil && in.connection.Load() != a.pick.connection {
+	if s.Code() == codes.Unavailable && a.facts.picked && in.connection.Load() != a.pick.connection {
 		return verdict{kind: materpc.GetConnection, refused: byConnection, outcome: selector.Neutral}
 	}
 	return verdict{kind: materpc.Local, outcome: selector.Neutral}
@@ -181,9 +196,9 @@ func (a *attempt) refusedByTransport(_ context.Context, s *status.Status) verdic
 func (a *attempt) lost(_ context.Context, s *status.Status) verdict {
 	switch {
 	case s.Code() == codes.Unavailable && (!a.facts.received || lostText(s.Message())),
-		s.Code() == codes.Canceled && !a.facts.received:
+		s.Code() == codes.Canceled && (!a.facts.received || closedText(s.Message())):
 		return verdict{kind: materpc.ConnectionLost, outcome: selector.Failure}
-	case s.Code() == codes.ResourceExhausted && localSizeText(s.Message()),
+	case s.Code() == codes.ResourceExhausted && localSizeText(s.Message()) && len(a.facts.trailer[contentType]) == 0,
 		!a.facts.received && s.Code() == codes.Internal && !strings.HasPrefix(s.Message(), "stream terminated"):
 		return verdict{kind: materpc.Local, outcome: selector.Neutral}
 	}

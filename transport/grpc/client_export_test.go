@@ -1,0 +1,86 @@
+package grpc
+
+import (
+	stdgrpc "google.golang.org/grpc"
+)
+
+// InstanceView is one row of a client's table.
+type InstanceView struct {
+	Address     string
+	ID          string
+	Weight      int64
+	InFlight    int64
+	OpenStreams int64
+	Results     int
+	Success     float64
+	Ready       bool
+	Dormant     bool
+	Failing     bool
+	Gated       bool
+}
+
+// FleetView shows the table behind conn, by address and id; nil before the
+// first resolver result.
+func FleetView(conn *stdgrpc.ClientConn) []InstanceView {
+	c, err := clientOf(conn)
+	if err != nil {
+		return nil
+	}
+	f := c.fleet.Load()
+	if f == nil {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	views := make([]InstanceView, 0, len(f.table))
+	for _, in := range f.table {
+		stats := in.node.Stats()
+		views = append(views, InstanceView{
+			Address: in.peer.Address, ID: in.peer.ID, Weight: stats.Weight,
+			InFlight: stats.InFlight, OpenStreams: stats.OpenStreams, Results: stats.Results, Success: stats.Success,
+			Ready: in.state.Load() == ready, Dormant: in.state.Load() == dormant, Failing: in.state.Load() == failing,
+			Gated: in.gated.Load(),
+		})
+	}
+	return views
+}
+
+// Leaving counts the instances within their drain grace.
+func Leaving(conn *stdgrpc.ClientConn) int {
+	c, err := clientOf(conn)
+	if err != nil {
+		return -1
+	}
+	f := c.fleet.Load()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.leaving)
+}
+
+// BudgetTokens are what is left of the client's move budget.
+func BudgetTokens(conn *stdgrpc.ClientConn) int {
+	c, err := clientOf(conn)
+	if err != nil {
+		return -1
+	}
+	return c.budget.Tokens()
+}
+
+// Nonce is the client's.
+func Nonce(conn *stdgrpc.ClientConn) string {
+	c, err := clientOf(conn)
+	if err != nil {
+		return ""
+	}
+	return c.nonce
+}
+
+// ParseTarget shows what a dial target means: scheme, name, authority, and the
+// text for grpc-go.
+func ParseTarget(text string) (scheme, name, authority, grpcText string, err error) {
+	t, err := parseTarget(text)
+	if err != nil {
+		return "", "", "", "", err
+	}
+	return t.scheme, t.name, t.authority(), t.text, nil
+}
