@@ -38,8 +38,11 @@ func newNet(t testing.TB) *fakeNet {
 }
 
 // listen opens an address, again if it was closed.
-func (n *fakeNet) listen(address string) *bufconn.Listener {
-	l := bufconn.Listen(1 << 20)
+func (n *fakeNet) listen(address string) *bufconn.Listener { return n.listenSmall(address, 1<<20) }
+
+// listenSmall is listen with connections that hold little.
+func (n *fakeNet) listenSmall(address string, size int) *bufconn.Listener {
+	l := bufconn.Listen(size)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[address] = l

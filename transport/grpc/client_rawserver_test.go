@@ -33,6 +33,8 @@ type rawServer struct {
 	// onConn runs for each accepted connection before anything is read; false
 	// leaves the connection unanswered.
 	onConn func(net.Conn) bool
+	// deaf is the ordinal of the request after which nothing is read any more.
+	deaf int64
 
 	requests atomic.Int64
 	accepted atomic.Int64
@@ -60,7 +62,7 @@ func (s *rawServer) start(t testing.TB) {
 				return
 			}
 			s.accepted.Add(1)
-			c := &rawConn{server: s, conn: conn, framer: http2.NewFramer(conn, conn), bodies: make(map[uint32]*rawStream)}
+			c := &rawConn{server: s, conn: conn, framer: http2.NewFramer(conn, conn), bodies: make(map[uint32]*rawStream), hung: make(chan struct{})}
 			c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 			c.encoder = hpack.NewEncoder(&c.block)
 			s.mu.Lock()
@@ -87,7 +89,7 @@ func (s *rawServer) close() {
 	s.mu.Unlock()
 	_ = s.listener.Close()
 	for _, c := range conns {
-		_ = c.conn.Close()
+		c.close()
 	}
 	s.running.Wait()
 }
@@ -109,6 +111,8 @@ type rawConn struct {
 	framer *http2.Framer
 	bodies map[uint32]*rawStream
 	last   atomic.Uint32
+	hung   chan struct{} // closed by close and reset
+	once   sync.Once
 
 	mu      sync.Mutex // writes
 	block   bytes.Buffer
@@ -160,6 +164,10 @@ func (c *rawConn) serve() {
 			} else {
 				c.bodies[f.StreamID] = st
 			}
+			if st.ordinal == c.server.deaf {
+				<-c.hung
+				return
+			}
 		case *http2.DataFrame:
 			if n := uint32(f.Length); n > 0 {
 				_ = c.write(func() error {
@@ -186,13 +194,16 @@ func (c *rawConn) write(fn func() error) error {
 }
 
 // close ends the connection without a word; reset does so with a TCP RST.
-func (c *rawConn) close() { _ = c.conn.Close() }
+func (c *rawConn) close() {
+	c.once.Do(func() { close(c.hung) })
+	_ = c.conn.Close()
+}
 
 func (c *rawConn) reset() {
 	if tcp, ok := c.conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
-	_ = c.conn.Close()
+	c.close()
 }
 
 func (c *rawConn) goAway(last uint32) {

@@ -26,6 +26,7 @@ type clientStream struct {
 	committed atomic.Bool           // a message was accepted or something received: no move any more
 	opening   atomic.Bool           // a try is being opened; its end is the opener's
 	early     atomic.Pointer[error] // a try that ended while it was being opened
+	asking    atomic.Bool           // Header asks grpc-go, which ends a stream without header as if it were well
 
 	mu      sync.Mutex // held while a try is replaced
 	current stdgrpc.ClientStream
@@ -36,6 +37,7 @@ type clientStream struct {
 	end     sync.Mutex // guards what follows, and the attempt's settling
 	over    bool
 	err     error       // what RecvMsg returns once over; io.EOF for success
+	refusal error       // the end of the current try, when it was refused
 	forgone func() bool // stops the wait for the ctx of a refused try that nobody reads
 }
 
@@ -119,7 +121,9 @@ func (s *clientStream) tryEnded(err error) {
 		}
 	}
 	if err == nil {
-		s.conclude(io.EOF)
+		if !s.asking.Load() {
+			s.conclude(io.EOF)
+		}
 		return
 	}
 	if s.committed.Load() || s.ctx.Err() != nil || !s.refused(err) {
@@ -129,20 +133,26 @@ func (s *clientStream) tryEnded(err error) {
 	s.end.Lock()
 	defer s.end.Unlock()
 	if !s.over {
+		s.refusal = err
 		s.forgone = context.AfterFunc(s.ctx, func() { s.conclude(s.ctx.Err()) })
 	}
 }
 
-// takeOver claims a refused try for its reader. It returns false when the call
-// has ended meanwhile, or its ctx is just ending it.
-func (s *clientStream) takeOver() bool {
+// takeOver claims a try that ended with err for its reader and returns how it
+// ended first: what a stream says when it is read after its end may be that
+// its own ctx is over. It returns false when the call has ended meanwhile, or
+// its ctx is just ending it.
+func (s *clientStream) takeOver(err error) (error, bool) { //nolint:revive,staticcheck // the comma-ok form
 	s.end.Lock()
 	defer s.end.Unlock()
 	if s.over || s.forgone != nil && !s.forgone() {
-		return false
+		return err, false
 	}
-	s.forgone = nil
-	return true
+	if s.refusal != nil {
+		err = s.refusal
+	}
+	s.forgone, s.refusal = nil, nil
+	return err, true
 }
 
 // refused reports whether the try that ended with err was refused before user
@@ -199,7 +209,12 @@ func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
 	if s.committed.Load() || s.current != failed {
 		return s.current != failed
 	}
-	if !s.takeOver() || !s.call.attempt.mayMove(s.ctx, s.call.judge(s.ctx, err)) {
+	err, ours := s.takeOver(err)
+	if !ours {
+		return false
+	}
+	if v := s.call.judge(s.ctx, err); !s.call.attempt.mayMove(s.ctx, v) {
+		s.fail(v.err)
 		return false
 	}
 	clearTargets(s.call.opts)
@@ -238,7 +253,9 @@ func (s *clientStream) stream() stdgrpc.ClientStream {
 func (s *clientStream) Header() (metadata.MD, error) {
 	for {
 		stream := s.stream()
+		s.asking.Store(true)
 		md, err := stream.Header()
+		s.asking.Store(false)
 		if md != nil {
 			s.committed.Store(true)
 			return md, err
@@ -249,18 +266,14 @@ func (s *clientStream) Header() (metadata.MD, error) {
 		// The stream ended without a header; RecvMsg tells why, and decodes
 		// nothing.
 		failure := stream.RecvMsg(&emptypb.Empty{})
-		if failure == nil || errors.Is(failure, io.EOF) || !s.reopen(stream, failure) {
-			s.conclude(orEOF(failure))
+		if failure == nil {
+			failure = io.EOF
+		}
+		if errors.Is(failure, io.EOF) || !s.reopen(stream, failure) {
+			_ = s.conclude(failure) // RecvMsg returns it
 			return nil, nil
 		}
 	}
-}
-
-func orEOF(err error) error {
-	if err == nil {
-		return io.EOF
-	}
-	return err
 }
 
 // Trailer implements grpc.ClientStream.

@@ -16,6 +16,7 @@ var unprocessedTexts = []string{
 	"stream terminated by RST_STREAM with error code: REFUSED_STREAM",
 	"the connection is draining",
 	"transport is closing",
+	"the stream is rejected because server is draining the connection", // the GOAWAY's, where Header asks first
 }
 
 // lostText reports whether the message is grpc-go's for a connection that
