@@ -2,6 +2,7 @@ package grpc_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/materpc/materpc/internal/wire"
@@ -292,4 +294,13 @@ func (s *rawStream) rst(code http2.ErrCode) {
 func (s *rawStream) http503() {
 	s.fields(false, ":status", "503", "content-type", "text/html")
 	_ = s.conn.write(func() error { return s.conn.framer.WriteData(s.id, true, []byte("<h1>no backend</h1>")) })
+}
+
+// detailsBin is a status as the trailer grpc-status-details-bin carries it.
+func detailsBin(s *status.Status) string {
+	body, err := proto.Marshal(s.Proto())
+	if err != nil {
+		return ""
+	}
+	return base64.RawStdEncoding.EncodeToString(body)
 }
