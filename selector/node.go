@@ -119,7 +119,7 @@ func (n *Node) counter(load Load) *atomic.Int64 {
 }
 
 // Stats is one reading of a node's figures, for strategies and for display.
-// Latency, Success and Results belong together; the counters are read one
+// Latency, Success, Results and Good belong together; the counters are read one
 // after the other.
 type Stats struct {
 	Weight      int64
@@ -129,6 +129,7 @@ type Stats struct {
 	Latency     float64 // average in nanoseconds, 0 while unknown
 	Success     float64 // average success ratio, 0 to 1; 1 before any result
 	Results     int     // results seen, at most WarmResults
+	Good        bool    // the last result was a success; true before any result
 }
 
 // Stats reads the figures of the node.
@@ -136,7 +137,7 @@ func (n *Node) Stats() Stats {
 	v := n.stat.Load()
 	return Stats{
 		Weight: n.weight.Load(), InFlight: n.unary.Load(), OpenStreams: n.streams.Load(), LastPick: n.lastPick.Load(),
-		Latency: v.Latency, Success: v.Success, Results: v.Results,
+		Latency: v.Latency, Success: v.Success, Results: v.Results, Good: v.Good,
 	}
 }
 

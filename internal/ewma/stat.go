@@ -25,14 +25,15 @@ const (
 	maxSuccessStep = 1.0 / 2
 
 	ratioOne = 1<<16 - 1
+	goodBit  = 1 << 15
 )
 
 // Stat is the pair of averages. The zero value must be Reset before use. All
 // methods are safe for concurrent use and never block.
 type Stat struct {
 	// word packs latency (float32 bits, high half), success (16-bit fixed
-	// point) and the result count (16 bits, saturating at Warm): a reader always
-	// sees a latency and a ratio that belong together.
+	// point), the last result (1 bit) and the result count (15 bits, saturating at
+	// Warm): a reader always sees values that belong together.
 	word  atomic.Uint64
 	stamp atomic.Int64
 }
@@ -42,12 +43,13 @@ type Values struct {
 	Latency float64 // nanoseconds; 0 while unknown
 	Success float64 // 0 to 1; 1 before the first result
 	Results int     // results seen, at most Warm
+	Good    bool    // the last result was good; true before the first
 }
 
 // Reset makes the Stat new at the monotonic nanosecond now.
 func (s *Stat) Reset(now int64) {
 	s.stamp.Store(now)
-	s.word.Store(pack(Values{Success: 1}))
+	s.word.Store(pack(Values{Success: 1, Good: true}))
 }
 
 // Load reads the averages.
@@ -74,6 +76,7 @@ func (v *Values) update(step, latency float64, ok bool) {
 	if latency >= 0 && (ok || latency > v.Latency) {
 		v.addLatency(step, latency)
 	}
+	v.Good = ok
 	target := 0.0
 	if ok {
 		target = 1
@@ -96,13 +99,18 @@ func (v *Values) addLatency(step, latency float64) {
 func pack(v Values) uint64 {
 	latency := uint64(math.Float32bits(float32(v.Latency)))
 	ratio := uint64(v.Success*ratioOne + 0.5)
-	return latency<<32 | ratio<<16 | uint64(v.Results)
+	word := latency<<32 | ratio<<16 | uint64(v.Results)
+	if v.Good {
+		word |= goodBit
+	}
+	return word
 }
 
 func unpack(word uint64) Values {
 	return Values{
 		Latency: float64(math.Float32frombits(uint32(word >> 32))),
 		Success: float64(word>>16&ratioOne) * (1.0 / ratioOne),
-		Results: int(word & (1<<16 - 1)),
+		Results: int(word & (goodBit - 1)),
+		Good:    word&goodBit != 0,
 	}
 }

@@ -25,7 +25,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 }
 
 func TestNewStatIsUnknownAndGood(t *testing.T) {
-	if got, want := newStat().Load(), (ewma.Values{Success: 1}); got != want {
+	if got, want := newStat().Load(), (ewma.Values{Success: 1, Good: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -80,6 +80,16 @@ func TestFastFailureLooksNotFast(t *testing.T) {
 	s.Observe(int64(time.Second), int64(time.Second), false)
 	if got := s.Load().Latency; got <= before {
 		t.Errorf("latency after a slow failure: got %v, want more than %v", got, before)
+	}
+}
+
+func TestGoodIsTheLastResult(t *testing.T) {
+	s := newStat()
+	for _, ok := range []bool{false, true, true, false} {
+		s.Observe(0, ms, ok)
+		if got := s.Load().Good; got != ok {
+			t.Errorf("after a result %v: got %v", ok, got)
+		}
 	}
 }
 

@@ -22,9 +22,19 @@ const (
 	// minSuccess keeps a failing node comparable with another failing node.
 	minSuccess = 1.0 / 64
 
+	// A node whose last result was good works again, whatever came before: one
+	// good probe brings it back, one failure takes that back.
+	minRecovering = 1.0 / 2
+
+	// near is the ratio from which on two costs are alike. Of nodes that are
+	// alike, and of one weight, the one that waited longer is picked, which
+	// spreads picks far more evenly than chance.
+	near = 0.9
+
 	// coldTrust is the share of a warm node's standing that a new one starts
 	// with (slow start). It grows with results, not with time: a quiet client
-	// knows no more about the node after a minute.
+	// knows no more about the node after a minute. Between two new nodes it does
+	// not count, or after a start whoever answered first would stay ahead.
 	coldTrust = 0.5
 
 	// streamLoad bounds what open streams add to the cost: a caller that
@@ -46,7 +56,11 @@ func (p *picker) price(now int64, s, other *selector.Stats) price {
 		trust *= fresh
 		success = 1 - (1-success)*fresh
 	}
-	success = max(success, minSuccess)
+	if s.Good {
+		success = max(success, minRecovering)
+	} else {
+		success = max(success, minSuccess)
+	}
 	latency := blend(s.Latency, other.Latency, trust) + float64(selector.LatencyFloor)
 	load := 1.0
 	if s.InFlight > 0 {
@@ -56,7 +70,11 @@ func (p *picker) price(now int64, s, other *selector.Stats) price {
 		mine, theirs := float64(s.OpenStreams)*p.scale(s), float64(other.OpenStreams)*p.scale(other)
 		load *= 1 + streamLoad*mine/(mine+theirs+1)
 	}
-	return price{above: load * latency, below: success * success * (coldTrust + (1-coldTrust)*warm)}
+	standing := 1.0
+	if other.Results == selector.WarmResults {
+		standing = coldTrust + (1-coldTrust)*warm
+	}
+	return price{above: load * latency, below: success * success * standing}
 }
 
 // scale makes the load of a node comparable with that of a node of mean

@@ -82,6 +82,9 @@ func (p *picker) challenged(now int64, first, second *selector.Stats) bool {
 	}
 	mine, theirs := p.price(now, first, second), p.price(now, second, first)
 	a, b := mine.above*theirs.below, theirs.above*mine.below
+	if first.Weight == second.Weight && b > a*near && a > b*near {
+		return second.LastPick < first.LastPick
+	}
 	if b >= a {
 		return false
 	}

@@ -152,6 +152,32 @@ func TestStaleNodeIsTriedOnceASecond(t *testing.T) {
 	within(t, fmt.Sprintf("calls to the dead node in %d s", seconds), got, seconds/2, seconds*3)
 }
 
+// After an outage of all nodes the first to recover keeps the others away until
+// they are stale, not longer.
+func TestCommonOutageIsSoonOver(t *testing.T) {
+	for range 50 {
+		f := newFleet(100, 100)
+		f.shares(t, 100, func(*selector.Node) behaviour { return behaviour{latency: ms, outcome: selector.Failure} })
+		f.shares(t, 1300, alike(ms))
+		within(t, "picks of a among 200", f.shares(t, 200, alike(ms))[f.nodes[0]], 60, 140)
+	}
+}
+
+// Equal nodes share more evenly than by chance.
+func TestEqualNodesTakeTurns(t *testing.T) {
+	f := newFleet(100, 100, 100, 100, 100, 100, 100, 100, 100, 100)
+	f.shares(t, 500, alike(ms))
+	const rounds = 30
+	squares := 0
+	for range rounds {
+		got := f.shares(t, 1000, alike(ms))
+		for _, n := range f.nodes {
+			squares += (got[n] - 100) * (got[n] - 100)
+		}
+	}
+	within(t, "sum of squared deviations a round, 900 by chance", squares/rounds, 0, 650)
+}
+
 // Whoever has not answered yet is not fast.
 func TestUnknownLatencyIsNotLow(t *testing.T) {
 	f := newFleet(100, 100)
