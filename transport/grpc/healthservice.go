@@ -53,29 +53,28 @@ func (h *healthService) Watch(in *healthpb.HealthCheckRequest, stream stdgrpc.Se
 		latest <- st
 	})
 	defer cancel()
+	told := health.Status(-1)
+	tell := func(st health.Status) error {
+		if st == told {
+			return nil
+		}
+		told = st
+		return stream.Send(&healthpb.HealthCheckResponse{Status: servingStatus(st)})
+	}
 	for {
 		select {
 		case st := <-latest:
-			if err := stream.Send(&healthpb.HealthCheckResponse{Status: servingStatus(st)}); err != nil {
+			if err := tell(st); err != nil {
 				return err
 			}
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
-		case <-h.ending:
-			return h.sayGoodbye(in.GetService(), stream)
+		case <-h.ending: // the watcher hears what the drain has made of the service first
+			st, _ := h.state.Check(in.GetService())
+			_ = tell(st) // the stream ends either way
+			return errDraining
 		}
 	}
-}
-
-// sayGoodbye tells a watcher what the drain has made of the service before the
-// stream ends.
-func (h *healthService) sayGoodbye(service string, stream stdgrpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
-	if st, known := h.state.Check(service); known {
-		if err := stream.Send(&healthpb.HealthCheckResponse{Status: servingStatus(st)}); err != nil {
-			return err
-		}
-	}
-	return errDraining
 }
 
 func servingStatus(st health.Status) healthpb.HealthCheckResponse_ServingStatus {

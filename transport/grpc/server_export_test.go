@@ -9,3 +9,7 @@ func ServerLayerNames() []string { return serverLayerNames() }
 func UnaryHandlerOf(s *Server, fullMethod string) stdgrpc.MethodHandler {
 	return s.methods[fullMethod].serveUnary
 }
+
+// InterceptorOf is what grpc-go passes to handlers when no other interceptor
+// is there.
+func InterceptorOf(s *Server) stdgrpc.UnaryServerInterceptor { return s.interceptUnary }

@@ -152,6 +152,7 @@ func TestInvariant05PermitIsHeldUntilTheWorkHasSettled(t *testing.T) {
 		}
 		replied = time.Now()
 		time.Sleep(2 * time.Second)
+		synctest.Wait()
 		if got := ran.Sub(replied); got != time.Second {
 			t.Errorf("After ended %v after the reply, want 1s: the reply must not wait for it", got)
 		}

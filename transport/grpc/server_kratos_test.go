@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,7 +216,7 @@ func TestKratosAppRunsTheServer(t *testing.T) { // signal.Notify has no place in
 	listener := bufconn.Listen(1 << 20)
 	server := grpc.NewServer(grpc.Listener(listener), grpc.Endpoint(&url.URL{Scheme: "grpc", Host: "10.0.0.1:9000"}))
 	hellov1.RegisterGreeterServer(server, greeter)
-	app := kratos.New(kratos.ID("id-1"), kratos.Name("greeter"), kratos.Server(server), kratos.Signal())
+	app := kratos.New(kratos.ID("id-1"), kratos.Name("greeter"), kratos.Server(server), kratos.Signal(syscall.SIGHUP))
 	ran := make(chan error, 1)
 	go func() { ran <- app.Run() }()
 	<-server.Ready()

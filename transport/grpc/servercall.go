@@ -91,15 +91,15 @@ func callUser(c *serverCall) (any, error) {
 		return nil, c.callStream()
 	}
 	interceptor := c.interceptor
-	if c.method.chain.Load() == nil && alone(interceptor) {
+	if c.method.chain.Load() == nil && c.method.server.alone(interceptor) {
 		interceptor = nil // generated code then calls the method directly, which saves two allocations
 	}
 	return c.method.unary(c.srv, c.ctx, c.decode, interceptor)
 }
 
 // alone reports whether grpc-go's chain is nothing but our own interceptor.
-func alone(interceptor stdgrpc.UnaryServerInterceptor) bool {
-	return interceptor == nil || reflect.ValueOf(interceptor).Pointer() == reflect.ValueOf((*Server)(nil).interceptUnary).Pointer()
+func (s *Server) alone(interceptor stdgrpc.UnaryServerInterceptor) bool {
+	return interceptor == nil || reflect.ValueOf(interceptor).Pointer() == s.ownInterceptor
 }
 
 // interceptUnary runs the middlewares where Kratos has them: inside a raw
