@@ -20,7 +20,8 @@ type attempt struct {
 	pick    pick
 	facts   facts
 	moves   moveState
-	waited  bool // a pick had to wait, so the call's start is no pick time
+	sealed  context.Context // what its tries are sent with
+	waited  bool            // a pick had to wait, so the call's start is no pick time
 }
 
 type attemptKey struct{}

@@ -1,13 +1,13 @@
 package grpc
 
 import (
+	"cmp"
 	"hash/fnv"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	_ "google.golang.org/grpc/health" // the client side of WithHealthCheck
@@ -33,7 +33,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return balancerName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &fleet{cc: cc, table: make(map[string]*instance)}
+	return &fleet{cc: cc, table: make(map[instanceID]*instance)}
 }
 
 // fleet is the balancer: one table of instances for the life of a client. It
@@ -45,9 +45,10 @@ type fleet struct {
 	picker atomic.Pointer[picker]
 
 	mu      sync.Mutex
-	table   map[string]*instance
+	table   map[instanceID]*instance
 	leaving map[*instance]struct{} // withdrawn, within their drain grace
 	widened int                    // instances beyond the subset
+	pushes  uint64                 // lists applied
 	counts  [left + 1]atomic.Int32 // instances by state
 	closed  bool
 }
@@ -64,7 +65,7 @@ func (f *fleet) UpdateClientConnState(s balancer.ClientConnState) error {
 	}
 	f.client = found.client
 	f.client.fleet.Store(f)
-	changed := f.apply(s.ResolverState.Endpoints)
+	changed := f.apply(found.list)
 	old := f.picker.Load()
 	if changed || old == nil {
 		f.rebuild(found)
@@ -77,32 +78,25 @@ func (f *fleet) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// apply makes the table equal to endpoints and reports whether set or weights
+// apply makes the table equal to list and reports whether set or weights
 // changed.
-func (f *fleet) apply(endpoints []resolver.Endpoint) bool {
+func (f *fleet) apply(list []listed) bool {
 	changed := false
-	seen := make(map[string]struct{}, len(endpoints))
-	for _, endpoint := range endpoints {
-		if len(endpoint.Addresses) == 0 {
-			continue
-		}
-		description := descriptionOf(endpoint)
-		key := description.Address + "\x00" + description.ID
-		if _, twice := seen[key]; twice {
-			continue
-		}
-		seen[key] = struct{}{}
+	f.pushes++
+	for _, entry := range list {
+		key := instanceID{address: entry.Address, id: entry.ID}
 		in, known := f.table[key]
 		if !known {
-			f.table[key] = f.newInstance(key, description)
+			in = f.newInstance(key, entry)
+			f.table[key] = in
 			changed = true
-			continue
 		}
-		changed = changed || in.node.Weight() != description.Weight
-		in.node.Update(description)
+		changed = changed || in.node.Weight() != max(entry.Weight, 0)
+		in.node.Update(entry.Instance)
+		in.seen = f.pushes
 	}
 	for key, in := range f.table {
-		if _, ok := seen[key]; !ok {
+		if in.seen != f.pushes {
 			delete(f.table, key)
 			f.dismiss(in)
 			changed = true
@@ -111,17 +105,17 @@ func (f *fleet) apply(endpoints []resolver.Endpoint) bool {
 	return changed
 }
 
-func (f *fleet) newInstance(key string, description *selector.Instance) *instance {
+func (f *fleet) newInstance(key instanceID, entry listed) *instance {
 	rank := fnv.New64a()
-	_, _ = rank.Write([]byte(f.client.nonce + key)) // a hash never fails
+	_, _ = rank.Write([]byte(f.client.nonce + key.address + "\x00" + key.id)) // a hash never fails
 	in := &instance{
-		fleet: f, key: key, rank: selector.Mix(rank.Sum64()),
-		node: selector.NewNode(description, f.client.now()),
-		peer: materpc.Peer{ID: description.ID, Service: description.Service, Address: description.Address},
+		fleet: f, key: key, rank: selector.Mix(rank.Sum64()), dial: entry.dial,
+		node: selector.NewNode(entry.Instance, f.client.now()),
+		peer: materpc.Peer{ID: entry.ID, Service: entry.Service, Address: entry.Address},
 	}
 	in.kratos = in.node.Kratos()
 	in.node.SetOwner(in)
-	in.gated.Store(description.Metadata[gatedKey] != "")
+	in.gated.Store(entry.Metadata[gatedKey] != "")
 	f.counts[dormant].Add(1)
 	return in
 }
@@ -133,15 +127,7 @@ func (f *fleet) rebuild(found *found) {
 	for _, in := range f.table {
 		active = append(active, in)
 	}
-	slices.SortFunc(active, func(a, b *instance) int {
-		switch {
-		case a.rank != b.rank && a.rank < b.rank:
-			return -1
-		case a.rank != b.rank:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(active, func(a, b *instance) int { return cmp.Compare(a.rank, b.rank) })
 	if limit := f.client.subset + f.widened; f.client.subset > 0 && limit < len(active) {
 		for _, in := range active[limit:] {
 			f.sleep(in)
@@ -168,14 +154,11 @@ func (f *fleet) wake(in *instance) {
 	if in.state.Load() != dormant {
 		return
 	}
-	description := in.node.Instance()
-	address := resolver.Address{
-		Addr:       description.Address,
-		ServerName: description.Metadata[serverNameKey],
-		Attributes: attributes.New(instanceKey{}, in),
-	}
+	description, address := in.node.Instance(), in.dial
+	address.Addr = description.Address
+	address.Attributes = address.Attributes.WithValue(instanceKey{}, in)
 	if address.ServerName == "" {
-		address.ServerName = f.client.target.serverName(description.Address)
+		address.ServerName = cmp.Or(description.Metadata[serverNameKey], f.client.target.serverName(description.Address))
 	}
 	subConn, err := f.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{
 		HealthCheckEnabled: f.client.healthCheck,
@@ -197,7 +180,8 @@ func (f *fleet) sleep(in *instance) {
 	if in.state.Load() == dormant {
 		return
 	}
-	fresh := f.newInstance(in.key, in.node.Instance())
+	fresh := f.newInstance(in.key, listed{Instance: in.node.Instance(), dial: in.dial})
+	fresh.seen = in.seen
 	f.table[in.key] = fresh
 	f.dismiss(in)
 }

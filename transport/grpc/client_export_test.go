@@ -1,7 +1,15 @@
 package grpc
 
 import (
+	"context"
+	"time"
+
+	kregistry "github.com/go-kratos/kratos/v2/registry"
 	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/materpc/materpc/registry"
 )
 
 // InstanceView is one row of a client's table.
@@ -83,4 +91,40 @@ func ParseTarget(text string) (scheme, name, authority, grpcText string, err err
 		return "", "", "", "", err
 	}
 	return t.scheme, t.name, t.authority(), t.text, nil
+}
+
+// PickerOf returns the picks that grpc-go would ask for with ctx, which an
+// attempt's interceptor has got. Each is taken back by the next.
+func PickerOf(ctx context.Context, conn *stdgrpc.ClientConn) func() error {
+	c, err := clientOf(conn)
+	if err != nil {
+		return func() error { return err }
+	}
+	info := balancer.PickInfo{Ctx: ctx, FullMethodName: "/bench/Pick"}
+	return func() error {
+		_, err := c.fleet.Load().picker.Load().Pick(info)
+		return err
+	}
+}
+
+// PushTo returns a function that pushes a list the way a hub does, down to the
+// balancer, and returns when it is in force.
+func PushTo(conn *stdgrpc.ClientConn) func([]*kregistry.ServiceInstance) {
+	c, err := clientOf(conn)
+	if err != nil {
+		return func([]*kregistry.ServiceInstance) {}
+	}
+	r := &discoveryResolver{client: c, sink: &stateSink{client: c, ClientConn: toFleet{fleet: c.fleet.Load()}}}
+	r.patience = time.NewTimer(0)
+	return func(list []*kregistry.ServiceInstance) { r.update(registry.Snapshot{Instances: list, Answered: true}) }
+}
+
+// toFleet is grpc-go's part between resolver and balancer.
+type toFleet struct {
+	resolver.ClientConn
+	fleet *fleet
+}
+
+func (c toFleet) UpdateState(s resolver.State) error {
+	return c.fleet.UpdateClientConnState(balancer.ClientConnState{ResolverState: s})
 }

@@ -260,3 +260,12 @@ func btoi(b bool) int {
 
 // muteConn is for servers that accept and never say a word.
 func muteConn(net.Conn) bool { return false }
+
+func (n *fakeNet) allDials() (total int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, dials := range n.dials {
+		total += dials
+	}
+	return total
+}

@@ -87,17 +87,31 @@ func (c *client) callFrom(ctx context.Context) (*clientCall, error) {
 	return call, nil
 }
 
-// seal puts our header, and what middlewares wrote into the request header, on
-// the ctx that the attempt is sent with.
+// seal returns the ctx that tries are sent with: it carries our header, and
+// what middlewares wrote into the request header. All tries of an attempt are
+// sent with the same one.
 func (c *clientCall) seal(ctx context.Context) context.Context {
-	if ctx == context.Context(c) && !c.transport.request.touched() {
-		if !c.sealed.Load() {
-			c.outgoing = c.client.header.prebuilt
-			if c.Outer().Value(outgoingKey) != nil {
-				c.outgoing = c.client.header.appendTo(c.Outer()).Value(outgoingKey)
-			}
-			c.sealed.Store(true)
+	if c.attempt.sealed == nil {
+		c.attempt.sealed = c.sealOnce(ctx)
+	}
+	return c.attempt.sealed
+}
+
+// sealOnce lets the record itself answer for the header where nobody between
+// it and ctx answers instead, which costs nothing.
+func (c *clientCall) sealOnce(ctx context.Context) context.Context {
+	switch {
+	case c.transport.request.touched():
+	case c.sealed.Load():
+		if ctx == context.Context(c) {
+			return ctx
 		}
+	case ctx == context.Context(c), ctx.Value(outgoingKey) == nil:
+		c.outgoing = c.client.header.prebuilt
+		if c.Outer().Value(outgoingKey) != nil {
+			c.outgoing = c.client.header.appendTo(c.Outer()).Value(outgoingKey)
+		}
+		c.sealed.Store(true)
 		return ctx
 	}
 	return c.client.header.appendTo(ctx, c.transport.request.pairs()...)

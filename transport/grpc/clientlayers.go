@@ -48,6 +48,7 @@ func (c *client) attemptsLayer(next clientHandler) clientHandler {
 	c.attempt = next // a stream whose try is refused later on comes back here
 	return func(ctx context.Context, call *clientCall, req any) error {
 		call.AddAttempt()
+		call.attempt.sealed = nil
 		if call.stream != nil {
 			return call.stream.establish(ctx)
 		}

@@ -8,6 +8,7 @@ import (
 
 	kselector "github.com/go-kratos/kratos/v2/selector"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/selector"
@@ -18,8 +19,10 @@ import (
 // that restarts under a new id is a new instance.
 type instance struct {
 	fleet   *fleet
-	key     string
+	key     instanceID
+	dial    resolver.Address
 	rank    uint64 // order in which this client connects to instances
+	seen    uint64 // the last list that named it, under fleet.mu
 	node    *selector.Node
 	kratos  kselector.Node
 	peer    materpc.Peer
@@ -33,6 +36,9 @@ type instance struct {
 	cause      error         // last connection error, under fleet.mu
 	grace      *time.Timer   // once it has left, under fleet.mu
 }
+
+// instanceID tells instances apart.
+type instanceID struct{ address, id string }
 
 type instanceState = uint32
 

@@ -15,16 +15,24 @@ import (
 	"github.com/materpc/materpc/selector"
 )
 
-// found is what a resolver tells the balancer beside the endpoints.
+// found is what a resolver tells the balancer. It travels as an attribute of
+// the state: grpc-go's endpoints would cost four allocations an instance and
+// carry less.
 type found struct {
 	client *client
-	err    error // the last read failed; the endpoints are the last good ones
+	list   []listed
+	err    error // the last read failed; list is the last good one
+}
+
+// listed is one instance of a list.
+type listed struct {
+	*selector.Instance
+	dial resolver.Address // as grpc-go's own resolvers give it, else zero
 }
 
 type (
-	foundKey       struct{}
-	descriptionKey struct{}
-	instanceKey    struct{}
+	foundKey    struct{}
+	instanceKey struct{}
 )
 
 func foundIn(a *attributes.Attributes) (*found, bool) {
@@ -37,22 +45,6 @@ const (
 	gatedKey      = "materpc"     // present: the instance has our gate
 	serverNameKey = "server_name" // TLS name of the instance
 )
-
-// descriptionOf returns what an endpoint's attributes say about it. They are
-// the endpoint's, not the address's: changing them re-dials nothing.
-func descriptionOf(e resolver.Endpoint) *selector.Instance {
-	if d, ok := e.Attributes.Value(descriptionKey{}).(*selector.Instance); ok {
-		return d
-	}
-	return &selector.Instance{Address: e.Addresses[0].Addr, Weight: selector.DefaultWeight}
-}
-
-func endpointFor(d *selector.Instance) resolver.Endpoint {
-	return resolver.Endpoint{
-		Addresses:  []resolver.Address{{Addr: d.Address}},
-		Attributes: attributes.New(descriptionKey{}, d),
-	}
-}
 
 // resolverBuilder is the one builder of a client, for the scheme of its target.
 type resolverBuilder struct {
@@ -77,13 +69,11 @@ func (b *resolverBuilder) Build(t resolver.Target, cc resolver.ClientConn, opts 
 	case b.inner != nil:
 		return b.inner.Build(t, sink, opts)
 	case b.discovery == nil && b.hub == nil:
-		endpoints := make([]resolver.Endpoint, 0, len(b.client.target.addresses))
+		list := make([]listed, 0, len(b.client.target.addresses))
 		for _, address := range b.client.target.addresses {
-			endpoints = append(endpoints, endpointFor(&selector.Instance{
-				Address: address, Service: b.client.destination, Weight: selector.DefaultWeight,
-			}))
+			list = append(list, b.client.listed(resolver.Address{Addr: address}))
 		}
-		return idleResolver{}, sink.put(endpoints, nil)
+		return idleResolver{}, sink.put(list, nil)
 	}
 	r := &discoveryResolver{sink: sink, client: b.client}
 	hub := b.hub
@@ -94,6 +84,14 @@ func (b *resolverBuilder) Build(t resolver.Target, cc resolver.ClientConn, opts 
 	r.patience = time.AfterFunc(firstAnswer, r.late)
 	r.cancel = hub.Subscribe(b.client.target.name, r.update)
 	return r, nil
+}
+
+// listed describes an instance of which only the address is known.
+func (c *client) listed(address resolver.Address) listed {
+	return listed{
+		Instance: &selector.Instance{Address: address.Addr, Service: c.destination, Weight: selector.DefaultWeight},
+		dial:     address,
+	}
 }
 
 // discoveryEvent passes on what our own hub saw.
@@ -119,20 +117,23 @@ type stateSink struct {
 	client *client
 
 	mu   sync.Mutex
-	last []resolver.Endpoint
+	last []listed
 }
 
 // UpdateState implements resolver.ClientConn for grpc-go's resolvers.
 func (s *stateSink) UpdateState(state resolver.State) error {
-	endpoints := state.Endpoints
-	if endpoints == nil {
-		for _, address := range state.Addresses {
-			endpoints = append(endpoints, endpointFor(&selector.Instance{
-				Address: address.Addr, Service: s.client.destination, Weight: selector.DefaultWeight,
-			}))
+	var list []listed
+	for _, endpoint := range state.Endpoints {
+		for _, address := range endpoint.Addresses {
+			list = append(list, s.client.listed(address))
 		}
 	}
-	return s.put(endpoints, nil)
+	if state.Endpoints == nil {
+		for _, address := range state.Addresses {
+			list = append(list, s.client.listed(address))
+		}
+	}
+	return s.put(list, nil)
 }
 
 // ReportError implements resolver.ClientConn: the last good list stays.
@@ -144,13 +145,12 @@ func (s *stateSink) ReportError(err error) {
 	_ = s.put(last, err)
 }
 
-func (s *stateSink) put(endpoints []resolver.Endpoint, err error) error {
+func (s *stateSink) put(list []listed, err error) error {
 	s.mu.Lock()
-	s.last = endpoints
+	s.last = list
 	s.mu.Unlock()
 	return s.ClientConn.UpdateState(resolver.State{
-		Endpoints:  endpoints,
-		Attributes: attributes.New(foundKey{}, &found{client: s.client, err: err}),
+		Attributes: attributes.New(foundKey{}, &found{client: s.client, list: list, err: err}),
 	})
 }
 
@@ -170,6 +170,7 @@ type discoveryResolver struct {
 	mu       sync.Mutex
 	answered bool
 	closed   bool
+	known    map[*kregistry.ServiceInstance]*selector.Instance // of the last list; a hub keeps what is unchanged
 }
 
 func (r *discoveryResolver) update(s registry.Snapshot) {
@@ -180,20 +181,49 @@ func (r *discoveryResolver) update(s registry.Snapshot) {
 	}
 	r.answered = true
 	r.patience.Stop()
-	addresses, _ := registry.Addresses(s.Instances, r.client.scheme) // the hub reports bad records, once
-	endpoints := make([]resolver.Endpoint, 0, len(addresses))
-	for _, address := range addresses {
-		description, err := selector.FromService(address.Instance, address.Endpoint.Scheme, address.Endpoint.Address())
-		if err != nil {
-			r.client.observers.emit(materpc.Event{Type: materpc.RecordSkipped, Err: err, Detail: "weight of " + address.Instance.ID})
-		}
-		endpoints = append(endpoints, endpointFor(description))
-	}
+	list := r.describe(s.Instances)
 	err := s.Err
-	if err == nil && len(endpoints) == 0 && len(s.Instances) > 0 {
+	if err == nil && len(list) == 0 && len(s.Instances) > 0 {
 		err = errors.New("no instance has an endpoint with scheme " + r.client.scheme + ": " + endpointsOf(s.Instances))
 	}
-	_ = r.sink.put(endpoints, err) // the balancer accepts every state until it is closed
+	_ = r.sink.put(list, err) // the balancer accepts every state until it is closed
+}
+
+// describe takes what the client can dial, each address once. r.mu is held.
+func (r *discoveryResolver) describe(instances []*kregistry.ServiceInstance) []listed {
+	list := make([]listed, 0, len(instances))
+	known := make(map[*kregistry.ServiceInstance]*selector.Instance, len(instances))
+	seen := make(map[string]struct{}, len(instances))
+	for _, in := range instances {
+		description, ok := r.known[in]
+		if !ok {
+			description = r.client.describe(in)
+		}
+		known[in] = description
+		if description == nil {
+			continue
+		}
+		if _, twice := seen[description.Address]; !twice {
+			seen[description.Address] = struct{}{}
+			list = append(list, listed{Instance: description})
+		}
+	}
+	r.known = known
+	return list
+}
+
+// describe returns what the client needs of a record, nil when it has no
+// endpoint of the client's scheme. The hub has reported malformed ones.
+func (c *client) describe(in *kregistry.ServiceInstance) *selector.Instance {
+	endpoints, _ := registry.Endpoints(in, c.scheme)
+	if len(endpoints) == 0 {
+		return nil
+	}
+	description, err := selector.FromService(in, endpoints[0].Scheme, endpoints[0].Address())
+	if err != nil {
+		c.observers.emit(materpc.Event{Type: materpc.RecordSkipped, Err: err, Detail: "weight of " + in.ID})
+	}
+	return description
 }
 
 func endpointsOf(instances []*kregistry.ServiceInstance) string {

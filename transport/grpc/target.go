@@ -70,8 +70,14 @@ func isScheme(scheme, rest string) bool {
 	if strings.HasPrefix(rest, "//") || scheme == schemeUnix || scheme == schemeAbstract {
 		return true
 	}
-	_, err := strconv.ParseUint(rest, 10, 16)
-	return err != nil && scheme != "" && !strings.ContainsAny(scheme, ".[") && !strings.Contains(rest, ":")
+	if _, err := strconv.ParseUint(rest, 10, 16); err == nil || scheme == "" {
+		return false
+	}
+	switch scheme {
+	case schemeDNS, schemePassthrough, schemeDirect, schemeDiscovery: // dns:host:port is gRPC's own spelling
+		return true
+	}
+	return !strings.ContainsAny(scheme, ".[") && !strings.Contains(rest, ":")
 }
 
 func (t *target) check() error {
