@@ -10,6 +10,8 @@ import (
 	"time"
 
 	kregistry "github.com/go-kratos/kratos/v2/registry"
+
+	"github.com/materpc/materpc/registry/internal/serial"
 )
 
 // closeBound is how long Close waits for code that we do not own.
@@ -113,6 +115,19 @@ func (h *Hub) unsubscribe(w *watch, s *subscriber) {
 	if left := w.remove(s); left == 0 && h.watches[w.service] == w {
 		delete(h.watches, w.service)
 		w.stop()
+	}
+}
+
+// Refresh asks the discovery to look again soon for a service, if it is a
+// Refresher; else nothing happens, since a watch tells by itself. It returns
+// as soon as the discovery does.
+func (h *Hub) Refresh(name string) {
+	refresher, ok := h.discovery.(Refresher)
+	if !ok {
+		return
+	}
+	if err := serial.Guard(func() { refresher.Refresh(name) }); err != nil {
+		h.events.Send(Event{Kind: ReadFailed, Service: name, Err: err})
 	}
 }
 

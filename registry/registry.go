@@ -83,3 +83,9 @@ func sorted(list []*kregistry.ServiceInstance) []*kregistry.ServiceInstance {
 	slices.SortStableFunc(out, compareInstances)
 	return out
 }
+
+// Refresher is a Discovery that can be asked to look again soon, such as one
+// over DNS after a connection was lost. Refresh returns at once.
+type Refresher interface {
+	Refresh(service string)
+}
