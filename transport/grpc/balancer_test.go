@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/http2"
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/materpc/materpc"
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
@@ -449,7 +451,7 @@ func TestCloseBeforeTheFirstCall(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before {
+		if after := runtime.NumGoroutine(); after > before+5 { // 1,000 clients would leave 1,000
 			t.Errorf("%d goroutines before, %d after", before, after)
 		}
 	})
@@ -573,6 +575,89 @@ func TestCaseB73InFlightReturnsToZero(t *testing.T) {
 		if got := len(c.finished()); got != 400 {
 			t.Errorf("%d finishes, want 400", got)
 		}
+	})
+}
+
+// B22 in the form of moves: an instance that refuses, fast, does not attract
+// calls; every call succeeds and asks no instance twice.
+func TestCaseB22MovesAvoidWhatWasTried(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range refusals() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := newNet(t)
+				bad := n.raw("a:1", refusal)
+				var before int64
+				for _, address := range []string{"b:1", "c:1"} {
+					n.raw(address, func(s *rawStream) {
+						time.Sleep(20 * time.Millisecond)
+						answer(address)(s)
+					})
+				}
+				c := n.client("direct:///a:1,b:1,c:1")
+				c.awaitReady(t, 3)
+				for i := range 30 {
+					if i == 20 {
+						before = bad.requests.Load()
+					}
+					var calls sync.WaitGroup
+					for range 10 {
+						calls.Go(func() {
+							if _, err := c.say(t.Context()); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+					calls.Wait()
+				}
+				moves := 0
+				for _, info := range c.finished() {
+					if info.Moves() > 1 {
+						t.Errorf("a call moved %d times", info.Moves())
+					}
+					moves += info.Moves()
+				}
+				if int64(moves) < bad.requests.Load() { // never sent counts as well
+					t.Errorf("%d moves, %d refusals", moves, bad.requests.Load())
+				}
+				if last := bad.requests.Load() - before; last > 33 {
+					t.Errorf("%d of the last 100 calls asked the instance that refuses", last)
+				}
+			})
+		})
+	}
+}
+
+// NOT_SERVING is not pickable and charged to nobody.
+func TestHealthCheckOption(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		state := health.NewServer()
+		s := stdgrpc.NewServer()
+		healthpb.RegisterHealthServer(s, state)
+		hellov1.RegisterGreeterServer(s, &constantReply{reply: &hellov1.SayHelloResponse{Server: "a"}})
+		state.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+		served := make(chan error, 1)
+		l := n.listen("a:1")
+		go func() { served <- s.Serve(l) }()
+		c := n.client("direct:///a:1", grpc.WithHealthCheck(true))
+		_, err := c.say(t.Context())
+		wantErr(t, err, codes.Unavailable, materpc.GetConnection)
+		state.SetServingStatus("", healthpb.HealthCheckResponse_SERVING)
+		await(t, "SERVING", func() bool { return c.fleet()["a:1"].Ready })
+		if server, err := c.say(t.Context()); err != nil || server != "a" {
+			t.Errorf("%q, %v", server, err)
+		}
+		state.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+		await(t, "NOT_SERVING", func() bool { return !c.fleet()["a:1"].Ready })
+		if got := c.fleet()["a:1"]; got.Results != 1 || n.dialed("a:1") != 1 {
+			t.Errorf("%+v, %d dials", got, n.dialed("a:1"))
+		}
+		_ = c.conn.Close()
+		s.Stop()
+		<-served
 	})
 }
 

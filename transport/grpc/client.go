@@ -137,7 +137,7 @@ func (c *client) enter() error {
 	c.running.Add(1)
 	if c.closing.Load() { // after the Add: Close either sees the call or is seen
 		c.leave()
-		return materpc.Classified(materpc.Local, stdgrpc.ErrClientConnClosing, nil)
+		return materpc.Classified(materpc.Local, reasoned(materpc.Local, stdgrpc.ErrClientConnClosing, nil), nil)
 	}
 	return nil
 }

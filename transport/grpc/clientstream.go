@@ -10,6 +10,7 @@ import (
 	"github.com/go-kratos/kratos/v2/middleware"
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/materpc/materpc"
@@ -36,9 +37,8 @@ type clientStream struct {
 
 	end     sync.Mutex // guards what follows, and the attempt's settling
 	over    bool
-	err     error       // what RecvMsg returns once over; io.EOF for success
-	refusal error       // the end of the current try, when it was refused
-	forgone func() bool // stops the wait for the ctx of a refused try that nobody reads
+	err     error // what RecvMsg returns once over; io.EOF for success
+	refusal error // the end of the current try, when it was refused
 }
 
 // newStream is the outermost stream interceptor: one run is one logical call.
@@ -111,8 +111,8 @@ func (s *clientStream) try(ctx context.Context) error {
 	return nil
 }
 
-// tryEnded is grpc-go's OnFinish. A refused try is left to whoever reads the
-// stream next; a ctx that ends before that ends the call.
+// tryEnded is grpc-go's OnFinish. It runs because the reader met the end, who
+// moves on from a refused try, or because the ctx or the connection ended.
 func (s *clientStream) tryEnded(err error) {
 	if s.opening.Load() {
 		s.early.Store(&err)
@@ -126,44 +126,34 @@ func (s *clientStream) tryEnded(err error) {
 		}
 		return
 	}
-	if s.committed.Load() || s.ctx.Err() != nil || !s.refused(err) {
+	if s.committed.Load() || s.ctx.Err() != nil || closedText(status.Convert(err).Message()) || !s.refused(err) {
 		s.conclude(err)
-		return
-	}
-	s.end.Lock()
-	defer s.end.Unlock()
-	if !s.over {
-		s.refusal = err
-		s.forgone = context.AfterFunc(s.ctx, func() { s.conclude(s.ctx.Err()) })
 	}
 }
 
 // takeOver claims a try that ended with err for its reader and returns how it
 // ended first: what a stream says when it is read after its end may be that
-// its own ctx is over. It returns false when the call has ended meanwhile, or
-// its ctx is just ending it.
+// its own ctx is over. It returns false when the call has ended meanwhile.
 func (s *clientStream) takeOver(err error) (error, bool) { //nolint:revive,staticcheck // the comma-ok form
 	s.end.Lock()
 	defer s.end.Unlock()
-	if s.over || s.forgone != nil && !s.forgone() {
-		return err, false
-	}
 	if s.refusal != nil {
 		err = s.refusal
 	}
-	s.forgone, s.refusal = nil, nil
-	return err, true
+	s.refusal = nil
+	return err, !s.over
 }
 
 // refused reports whether the try that ended with err was refused before user
-// code ran.
+// code ran, and keeps that end for the reader.
 func (s *clientStream) refused(err error) bool {
 	s.end.Lock()
 	defer s.end.Unlock()
-	if s.over {
+	if s.over || s.call.attempt.judge(s.ctx, err).refused == notRefused {
 		return false
 	}
-	return s.call.attempt.judge(s.ctx, err).refused != notRefused
+	s.refusal = err
+	return true
 }
 
 // conclude ends the call with the end of its last try, once, and returns what
@@ -190,9 +180,6 @@ func (s *clientStream) endOnce(result func() error) error {
 	s.over = true
 	s.err = result()
 	err := s.err
-	if s.forgone != nil {
-		s.forgone()
-	}
 	s.end.Unlock()
 	if errors.Is(err, io.EOF) {
 		s.call.finished(nil)

@@ -52,6 +52,10 @@ func TestInvariant03OnlyARefusalOfThisHopMoves(t *testing.T) {
 		{"negative pushback stops", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "-1"), answer("b"), codes.Unavailable, materpc.ServerRefused, 0, 1, 0},
 		{"unreadable pushback stops", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "soon"), answer("b"), codes.Unavailable, materpc.ServerRefused, 0, 1, 0},
 		{"positive pushback does not", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "60000"), answer("b"), 0, 0, 1, 1, 1},
+		{"a proof behind a reply header moves (B69)", func(s *rawStream) {
+			s.headers("set-by", "middleware")
+			s.trailers(codes.Unavailable, "draining", wire.RefusedKey, wire.Proof{Nonce: s.nonce(), Reason: wire.Draining}.Refusal())
+		}, answer("b"), 0, 0, 1, 1, 1},
 		{"another client's nonce proves nothing", foreign("busy", wire.Proof{Nonce: "other", Reason: wire.Draining}), answer("b"), codes.Unavailable, materpc.RemoteOrNetwork, 0, 1, 0},
 		{"an abort never moves", func(s *rawStream) { s.fail(codes.Unavailable, "shutdown", wire.AbortedKey, s.nonce()) }, answer("b"), codes.Unavailable, materpc.ServerDraining, 0, 1, 0},
 		{"another client's abort is remote", func(s *rawStream) { s.fail(codes.Unavailable, "shutdown", wire.AbortedKey, "other") }, answer("b"), codes.Unavailable, materpc.RemoteOrNetwork, 0, 1, 0},

@@ -130,7 +130,7 @@ func (p *picker) worthWaiting(a *attempt) bool {
 		return false
 	}
 	for _, in := range p.instances {
-		if in.state.Load() == waiting && !a.barred.Has(in.node) {
+		if in.state.Load() == waiting && in.node.Weight() > 0 && !a.barred.Has(in.node) {
 			return true
 		}
 	}
@@ -142,7 +142,7 @@ func (p *picker) untriedWaiting(a *attempt) bool {
 		return false
 	}
 	for _, in := range p.instances {
-		if in.state.Load() == waiting && !a.call.tried.Has(in.node) {
+		if in.state.Load() == waiting && in.node.Weight() > 0 && !a.call.tried.Has(in.node) {
 			return true
 		}
 	}
@@ -159,7 +159,7 @@ func (f *fleet) offers(a *attempt) bool {
 	}
 	if a.moves.again && !a.moves.usedAgain {
 		for _, in := range p.instances {
-			if in.state.Load() == ready && !a.barred.Has(in.node) {
+			if in.state.Load() == ready && in.node.Weight() > 0 && !a.barred.Has(in.node) {
 				return true
 			}
 		}

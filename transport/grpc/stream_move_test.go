@@ -359,6 +359,50 @@ func TestRefusedStreamThatNobodyReadsEndsWithItsContext(t *testing.T) {
 	})
 }
 
+// Or with its connection.
+func TestRefusedStreamThatNobodyReadsEndsWithItsConnection(t *testing.T) {
+	t.Parallel()
+	for name, closing := range map[string]func(*testClient) error{
+		"Close of ours":     func(c *testClient) error { return grpc.Close(context.Background(), c.conn) },
+		"grpc-go's own one": func(c *testClient) error { return c.conn.Close() },
+	} {
+		for refused, refusal := range refusals() {
+			t.Run(name+" after "+refused, func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					c, _, _ := streamNet(t, false, refusal, greet("b", 1))
+					if _, err := c.ListHellos(context.Background(), &hellov1.ListHellosRequest{Name: "ada"}); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+					began := time.Now()
+					if err := closing(c); err != nil || time.Since(began) > 5*time.Second {
+						t.Errorf("%v after %v", err, time.Since(began))
+					}
+					synctest.Wait()
+					if got := c.finished(); len(got) != 1 {
+						t.Errorf("finished %d times", len(got))
+					}
+				})
+			})
+		}
+	}
+}
+
+// A request that is too large is refused before it is sent.
+func TestServerStreamWithALargeRequestIsLocal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c, _, b := streamNet(t, false, greet("a", 1), greet("b", 1))
+		_, err := c.ListHellos(t.Context(), &hellov1.ListHellosRequest{Name: strings.Repeat("x", 5<<20)})
+		wantErr(t, err, codes.ResourceExhausted, materpc.Local)
+		if b.requests.Load() != 0 {
+			t.Error("moved")
+		}
+		wantStreamEnd(t, c, 0)
+	})
+}
+
 // The ctx ends at the moment at which the reader moves on: one finish, nothing
 // in flight.
 func TestCancelRacesWithAMove(t *testing.T) {

@@ -69,13 +69,18 @@ func (a *attempt) classified(kind materpc.ErrorKind, err error) error {
 	if a.pick.instance != nil {
 		peer = &a.pick.instance.peer
 	}
-	e := hopError{error: err, status: status.Convert(err), cause: a.pick.cause}
+	return materpc.Classified(kind, reasoned(kind, err, a.pick.cause), peer)
+}
+
+// reasoned adds to an error what this hop decided.
+func reasoned(kind materpc.ErrorKind, err, cause error) error {
+	e := hopError{error: err, status: status.Convert(err), cause: cause}
 	if kind != materpc.RemoteOrNetwork && len(e.status.Proto().GetDetails()) == 0 {
 		if detailed, err := e.status.WithDetails(&errdetails.ErrorInfo{Reason: kind.Reason()}); err == nil {
 			e.status = detailed
 		}
 	}
-	return materpc.Classified(kind, e, peer)
+	return e
 }
 
 // hopError is grpc-go's error with what this hop adds.
