@@ -178,12 +178,14 @@ type drainMark struct{ since time.Time }
 const secondGOAWAY = 6 * time.Second
 
 // refuses implements CALLS.md, "Draining, exactly". Built-in unary calls are
-// answered as long as others are: a probe wants this instance's answer.
+// answered as long as others are: a probe wants this instance's answer. A
+// client or bidi stream cannot move once its client accepted a message, which
+// nobody here can know, so it is served like the call of a plain client.
 func (m *drainMark) refuses(c *serverCall) bool {
 	if c.Start().Sub(m.since) > secondGOAWAY {
 		return true
 	}
-	if c.method.builtin {
+	if shape := c.Shape(); c.method.builtin || shape == materpc.ClientStream || shape == materpc.BidiStream {
 		return false
 	}
 	_, moves := c.Header()
