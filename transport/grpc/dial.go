@@ -100,6 +100,10 @@ func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
 	}
 	if o.credentials != nil {
 		opts = append(opts, stdgrpc.WithTransportCredentials(&socketCredentials{o.credentials}))
+		// Only an authority wins over the name that each address brings.
+		if name := o.credentials.Info().ServerName; name != "" {
+			opts = append(opts, stdgrpc.WithAuthority(name))
+		}
 	}
 	opts = append(opts, o.dialOptions...)
 	config := serviceConfig
