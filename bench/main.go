@@ -54,7 +54,7 @@ func run(ctx context.Context, set settings, out, progress io.Writer) (err error)
 	}
 	defer func() { err = errors.Join(err, closePeers(peers)) }()
 
-	r := &report{Machine: describeMachine(), Callers: set.callers, Verdict: []string{}}
+	r := &report{Machine: describeMachine(ctx), Callers: set.callers, Verdict: []string{}}
 	void := false
 	if set.peak {
 		r.Callers = peakCallers

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -21,7 +22,7 @@ type machine struct {
 	Commit string `json:"commit"`
 }
 
-func describeMachine() machine {
+func describeMachine(ctx context.Context) machine {
 	m := machine{
 		Date: time.Now().UTC().Format(time.DateOnly), System: runtime.GOOS + "/" + runtime.GOARCH,
 		CPUs: runtime.NumCPU(), Go: runtime.Version(), Commit: "unknown",
@@ -37,7 +38,7 @@ func describeMachine() machine {
 		}
 	}
 	// Outside a checkout there is no commit to name.
-	if out, err := exec.Command("git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty", "--exclude=*").Output(); err == nil {
 		m.Commit = strings.TrimSpace(string(out))
 	}
 	return m
