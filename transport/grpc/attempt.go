@@ -122,9 +122,11 @@ func (a *attempt) run(ctx context.Context, req any) error {
 			return a.moves.refusal // says more than that nothing is left
 		}
 		if !a.mayMove(ctx, v) {
+			if !a.facts.sent {
+				clearTargets(call.opts)
+			}
 			return v.err
 		}
-		clearTargets(call.opts)
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
 	"github.com/materpc/materpc/internal/wire"
 	"github.com/materpc/materpc/registry/memory"
+	"github.com/materpc/materpc/selector"
 	"github.com/materpc/materpc/transport/grpc"
 )
 
@@ -241,6 +242,10 @@ func TestSubsetWidens(t *testing.T) {
 		calls.Wait()
 		if got := dormant(); got != 24 {
 			t.Errorf("%d dormant, want 24", got)
+		}
+		grpc.WidenTwice(c.conn)
+		if got := dormant(); got != 21 {
+			t.Errorf("%d dormant after two calls found nothing in one set, want 21", got)
 		}
 	})
 }
@@ -493,6 +498,70 @@ func TestLeakedContextOfAnotherConnection(t *testing.T) {
 		}
 		if len(c.events.of(materpc.Ungoverned))+len(other.events.of(materpc.Ungoverned)) != 0 {
 			t.Error("ungoverned")
+		}
+	})
+}
+
+// A record of another connection is foreign to the picker.
+func TestForeignRecordAtThePicker(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		n.raw("a:1", answer("a"))
+		n.raw("b:1", answer("b"))
+		var leaked context.Context
+		c := n.client("direct:///a:1", grpc.WithUnaryInterceptor(
+			func(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
+				leaked = ctx
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}))
+		other := n.client("direct:///b:1", grpc.WithUnaryInterceptor(
+			func(_ context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
+				return invoker(leaked, method, req, reply, cc, opts...)
+			}))
+		if _, err := c.say(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.say(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.finished()[0].Peer().Address; got != "a:1" || len(other.events.of(materpc.Ungoverned)) != 1 {
+			t.Errorf("the first call's peer became %s; %d ungoverned", got, len(other.events.of(materpc.Ungoverned)))
+		}
+	})
+}
+
+// A pick that finds its connection gone has nothing in flight while it waits.
+func TestPickOfAConnectionThatIsGone(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		a := n.raw("a:1", answer("a"))
+		var gone, slow atomic.Bool
+		c := n.client("direct:///a:1", grpc.WithStrategy(inOrder{onPick: func(*selector.Node) {
+			if !gone.Swap(true) {
+				slow.Store(true)
+				a.live()[0].close()
+				time.Sleep(time.Millisecond)
+			}
+		}}), grpc.WithOptions(stdgrpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			if slow.Load() {
+				time.Sleep(2 * time.Second)
+			}
+			return n.dialContext(ctx, address)
+		})))
+		c.awaitReady(t, 1)
+		done := make(chan error, 1)
+		go func() {
+			_, err := c.say(t.Context())
+			done <- err
+		}()
+		time.Sleep(time.Second)
+		if got := c.inFlight(); got != 0 {
+			t.Errorf("%d in flight while the pick waits", got)
+		}
+		if err := <-done; err != nil || c.moves() != 0 || a.requests.Load() != 1 {
+			t.Errorf("%v, %d moves, %d requests", err, c.moves(), a.requests.Load())
 		}
 	})
 }

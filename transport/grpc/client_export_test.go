@@ -128,3 +128,15 @@ type toFleet struct {
 func (c toFleet) UpdateState(s resolver.State) error {
 	return c.fleet.UpdateClientConnState(balancer.ClientConnState{ResolverState: s})
 }
+
+// WidenTwice widens the subset for two calls that found nothing in the same set.
+func WidenTwice(conn *stdgrpc.ClientConn) {
+	c, err := clientOf(conn)
+	if err != nil {
+		return
+	}
+	f := c.fleet.Load()
+	p := f.picker.Load()
+	f.widen(p)
+	f.widen(p)
+}

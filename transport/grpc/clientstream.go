@@ -35,10 +35,9 @@ type clientStream struct {
 	sent    bool
 	closed  bool // CloseSend was called
 
-	end     sync.Mutex // guards what follows, and the attempt's settling
-	over    bool
-	err     error // what RecvMsg returns once over; io.EOF for success
-	refusal error // the end of the current try, when it was refused
+	end  sync.Mutex // guards what follows, and the attempt's settling
+	over bool
+	err  error // what RecvMsg returns once over; io.EOF for success
 }
 
 // newStream is the outermost stream interceptor: one run is one logical call.
@@ -131,29 +130,12 @@ func (s *clientStream) tryEnded(err error) {
 	}
 }
 
-// takeOver claims a try that ended with err for its reader and returns how it
-// ended first: what a stream says when it is read after its end may be that
-// its own ctx is over. It returns false when the call has ended meanwhile.
-func (s *clientStream) takeOver(err error) (error, bool) { //nolint:revive,staticcheck // the comma-ok form
-	s.end.Lock()
-	defer s.end.Unlock()
-	if s.refusal != nil {
-		err = s.refusal
-	}
-	s.refusal = nil
-	return err, !s.over
-}
-
 // refused reports whether the try that ended with err was refused before user
-// code ran, and keeps that end for the reader.
+// code ran, so that its reader may move on.
 func (s *clientStream) refused(err error) bool {
 	s.end.Lock()
 	defer s.end.Unlock()
-	if s.over || s.call.attempt.judge(s.ctx, err).refused == notRefused {
-		return false
-	}
-	s.refusal = err
-	return true
+	return !s.over && s.call.attempt.judge(s.ctx, err).refused != notRefused
 }
 
 // conclude ends the call with the end of its last try, once, and returns what
@@ -196,15 +178,13 @@ func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
 	if s.committed.Load() || s.current != failed {
 		return s.current != failed
 	}
-	err, ours := s.takeOver(err)
-	if !ours {
+	if over, _ := s.ended(); over {
 		return false
 	}
 	if v := s.call.judge(s.ctx, err); !s.call.attempt.mayMove(s.ctx, v) {
 		s.fail(v.err)
 		return false
 	}
-	clearTargets(s.call.opts)
 	if err := s.call.attempt.run(s.ctx, nil); err != nil {
 		s.fail(err)
 		return false

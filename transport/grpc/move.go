@@ -121,8 +121,9 @@ func waitsForReady(opts []stdgrpc.CallOption) bool {
 	return wait
 }
 
-// clearTargets empties what the refused try wrote through the caller's Header,
-// Trailer and Peer options, so that they hold the returned try's values only.
+// clearTargets empties what a refused try wrote through the caller's Header,
+// Trailer and Peer options. They hold the returned try's values: grpc-go
+// overwrites them for each try that had a stream, this is for one that had none.
 func clearTargets(opts []stdgrpc.CallOption) {
 	for _, opt := range opts {
 		switch o := opt.(type) {

@@ -49,6 +49,7 @@ func TestInvariant03OnlyARefusalOfThisHopMoves(t *testing.T) {
 		{"an instance refusal never returns", refusing(wire.Draining, ""), refusing(wire.Draining, ""), codes.Unavailable, materpc.ServerRefused, 1, 1, 1},
 		{"a connection refusal returns once", rst, refusing(wire.Draining, ""), codes.Unavailable, materpc.ServerRefused, 2, 2, 1},
 		{"a connection refusal returns once only", rst, rst, codes.Unavailable, materpc.ServerRefused, 2, 2, 1},
+		{"a return leaves out who refused", refusing(wire.Overloaded, ""), rst, codes.Unavailable, materpc.ServerRefused, 2, 1, 2},
 		{"negative pushback stops", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "-1"), answer("b"), codes.Unavailable, materpc.ServerRefused, 0, 1, 0},
 		{"unreadable pushback stops", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "soon"), answer("b"), codes.Unavailable, materpc.ServerRefused, 0, 1, 0},
 		{"positive pushback does not", refusing(wire.Draining, "", "grpc-retry-pushback-ms", "60000"), answer("b"), 0, 0, 1, 1, 1},
@@ -269,29 +270,34 @@ func TestLateProofDoesNotTakeOutTheNewConnection(t *testing.T) {
 
 func TestMovesAreBounded(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := newNet(t)
-		target, seen := "direct:///", int64(0)
-		var servers []*rawServer
-		for i := range 9 {
-			address := "s" + strconv.Itoa(i) + ":1"
-			servers = append(servers, n.raw(address, refusing(wire.Draining, "")))
-			target += address + ","
-		}
-		c := n.client(target[:len(target)-1], ordered)
-		c.awaitReady(t, 9)
-		_, err := c.say(t.Context())
-		wantErr(t, err, codes.Unavailable, materpc.ServerRefused)
-		for _, s := range servers {
-			if s.requests.Load() > 1 {
-				t.Errorf("an instance saw %d requests", s.requests.Load())
-			}
-			seen += s.requests.Load()
-		}
-		if seen != 6 || c.moves() != 5 {
-			t.Errorf("%d tries, %d moves; want 6, 5", seen, c.moves())
-		}
-	})
+	for reason, want := range map[string]int{wire.Draining: 5, wire.Overloaded: 1} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				n := newNet(t)
+				target, seen := "direct:///", int64(0)
+				var servers []*rawServer
+				for i := range 9 {
+					address := "s" + strconv.Itoa(i) + ":1"
+					servers = append(servers, n.raw(address, refusing(reason, "")))
+					target += address + ","
+				}
+				c := n.client(target[:len(target)-1], ordered)
+				c.awaitReady(t, 9)
+				_, err := c.say(t.Context())
+				wantErr(t, err, codes.Unavailable, materpc.ServerRefused)
+				for _, s := range servers {
+					if s.requests.Load() > 1 {
+						t.Errorf("an instance saw %d requests", s.requests.Load())
+					}
+					seen += s.requests.Load()
+				}
+				if seen != int64(want)+1 || c.moves() != want {
+					t.Errorf("%d tries, %d moves; want %d, %d", seen, c.moves(), want+1, want)
+				}
+			})
+		})
+	}
 }
 
 // Overload moves cost a token of the client's budget each, and only then.
@@ -352,10 +358,14 @@ func TestLastRefusalIsReturned(t *testing.T) {
 		c := n.client("direct:///a:1,b:1", ordered)
 		c.awaitReady(t, 1)
 		began := time.Now()
-		_, err := c.say(t.Context())
+		var trailer metadata.MD
+		_, err := c.say(t.Context(), stdgrpc.Trailer(&trailer))
 		wantErr(t, err, codes.Unavailable, materpc.ServerRefused)
 		if took := time.Since(began); took < time.Second || took > 5*time.Second {
 			t.Errorf("took %v, want the connect timeout of 3 s", took)
+		}
+		if len(trailer[wire.RefusedKey]) != 1 {
+			t.Errorf("trailer %v is not the refusal's, which was returned", trailer)
 		}
 	})
 }
@@ -369,8 +379,6 @@ func TestWaitForReadyWaitsForAnotherInstance(t *testing.T) {
 		register(t, r, "a", "a:1")
 		c := n.client("discovery:///greeter", ordered, grpc.WithDiscovery(r))
 		c.awaitReady(t, 1)
-		_, err := c.say(t.Context())
-		wantErr(t, err, codes.Unavailable, materpc.ServerRefused)
 		go func() {
 			time.Sleep(10 * time.Second)
 			n.raw("b:1", answer("b"))
@@ -384,8 +392,8 @@ func TestWaitForReadyWaitsForAnotherInstance(t *testing.T) {
 		if took := time.Since(began); took < 9*time.Second {
 			t.Errorf("took %v", took)
 		}
-		if a.requests.Load() > 2 {
-			t.Errorf("a saw %d requests", a.requests.Load())
+		if a.requests.Load() != 1 || c.moves() != 1 {
+			t.Errorf("a saw %d requests, %d moves", a.requests.Load(), c.moves())
 		}
 	})
 }
@@ -416,6 +424,26 @@ func TestTargetsHoldTheReturnedTry(t *testing.T) {
 		}
 		if got := c.finished()[0].Peer().Address; got != "b:1" {
 			t.Errorf("RPCInfo names %s as the peer", got)
+		}
+	})
+}
+
+// A try that ends without a stream has no values, whatever the one before had.
+func TestTargetsOfATryWithoutAStream(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		n.raw("a:1", refusing(wire.Draining, ""))
+		c := n.client("direct:///a:1", ordered)
+		c.awaitReady(t, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var header, trailer metadata.MD
+		var p peer.Peer
+		_, err := c.say(ctx, stdgrpc.WaitForReady(true), stdgrpc.Header(&header), stdgrpc.Trailer(&trailer), stdgrpc.Peer(&p))
+		wantErr(t, err, codes.DeadlineExceeded, materpc.TimeoutByBusiness)
+		if c.moves() != 1 || header != nil || trailer != nil || p.Addr != nil {
+			t.Errorf("%d moves, header %v, trailer %v, peer %v", c.moves(), header, trailer, p.Addr)
 		}
 	})
 }
