@@ -438,9 +438,14 @@ func TestInvariant12StuckBackendHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		freed := make(chan struct{})
-		var answered atomic.Bool
+		var (
+			answered atomic.Bool
+			hanging  atomic.Int64
+		)
 		d := discovery{
 			list: func(context.Context) ([]*kregistry.ServiceInstance, error) {
+				hanging.Add(1)
+				defer hanging.Add(-1)
 				if answered.CompareAndSwap(false, true) {
 					return nodes("a"), nil
 				}
@@ -455,6 +460,9 @@ func TestInvariant12StuckBackendHoldsUpNobody(t *testing.T) {
 		s.has(t, "a")
 		time.Sleep(10 * time.Second)
 		s.has(t, "a") // a list that hangs withdraws nobody
+		if n := hanging.Load(); n != 1 {
+			t.Errorf("%d lists hang at a time", n)
+		}
 		calls := s.calls()
 		cancel()
 		began := time.Now()
@@ -517,12 +525,15 @@ func TestInvariant01LateResultAfterUnsubscribeReachesNobody(t *testing.T) {
 			watch: func(context.Context) (kregistry.Watcher, error) { return nil, errCompacted },
 		}
 		s := &seen{}
-		hub := registry.NewHub(d)
+		hub := registry.NewHub(d, registry.OnEvent(s.event))
 		cancel := hub.Subscribe("user", s.take)
 		synctest.Wait()
 		cancel()
 		close(release)
 		time.Sleep(time.Minute)
+		if s.count(registry.ReadFailed) != 0 {
+			t.Errorf("our own end is told as a failure: %v", s.events)
+		}
 		if n := s.calls(); n != 0 {
 			t.Errorf("%d callbacks", n)
 		}

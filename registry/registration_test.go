@@ -188,6 +188,23 @@ func TestInvariant01WriteThatNeverAnswersKeepsNothingInPlace(t *testing.T) {
 	})
 }
 
+func TestInvariant02RecordThatVanishesAgainDoesNotCount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store, calls := memory.New(), 0
+		r := &stubRegistrar{register: func(ctx context.Context) error {
+			if calls++; calls == 1 {
+				return errors.Join(store.Register(ctx, node("a")), errLost)
+			}
+			return errors.Join(store.Deregister(ctx, node("a")), errLost)
+		}}
+		g := registry.NewRegistration(r, node("a"), registry.ReadBack(store))
+		if err := g.Register(t.Context()); !errors.Is(err, errLost) || g.State() != registry.Failed || calls != 2 {
+			t.Errorf("Register: %v, state %s, %d calls", err, g.State(), calls)
+		}
+	})
+}
+
 func TestRegisterGivesABoundedCtxThatEndsWithIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -68,9 +68,14 @@ func open(t *testing.T, dir string, opts ...local.Option) *local.Registry {
 	return r
 }
 
+// write writes a whole file at once, as an owner does.
 func write(t *testing.T, path string, data []byte) {
 	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
+	temp := path + ".new"
+	if err := os.WriteFile(temp, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(temp, path); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -229,6 +229,34 @@ func TestCaseB46NothingRegistersAfterDeregister(t *testing.T) {
 	})
 }
 
+func TestCaseB46RegisterInFlightDuringDeregister(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		disk := &faultyFiles{}
+		owner := local.OpenWith(dir, disk.wrap)
+		release := make(chan struct{})
+		disk.set(&disk.before, "replace", func() error { <-release; return nil })
+		registered := make(chan error)
+		go func() { registered <- owner.Register(t.Context(), user("1")) }()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if err := owner.Deregister(ctx, user("1")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Deregister: %v", err)
+		}
+		close(release)
+		<-registered
+		synctest.Wait()
+		before := disk.total()
+		time.Sleep(10 * time.Second)
+		if left := files(t, dir); len(left) != 0 || disk.total() != before {
+			t.Errorf("left: %v; %d file operations after Deregister", left, disk.total()-before)
+		}
+		closeAll(t, owner)
+	})
+}
+
 func TestHeartbeatNeverGivesUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

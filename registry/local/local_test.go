@@ -367,7 +367,8 @@ func TestNewerAndBrokenRecordsAreSkippedWithOneEvent(t *testing.T) {
 		write(t, filepath.Join(dir, local.FileName("user", "3")), []byte(`{"format":1,"beat":"1","instance":{"id":"3","name":"user","endpoints":["grpc://:9000"]}}`))
 		write(t, filepath.Join(dir, local.FileName("user", "4")), []byte(`nonsense`))
 		write(t, filepath.Join(dir, "README"), []byte(`not a record`))
-		for range 20 {
+		for beat := range 20 {
+			write(t, filepath.Join(dir, local.FileName("user", "2")), fmt.Appendf(nil, `{"format":2,"pulse":%d}`, beat))
 			if got := list(t, reader, "user"); got != "1" {
 				t.Fatalf("list is %q", got)
 			}
@@ -389,6 +390,31 @@ func TestNewerAndBrokenRecordsAreSkippedWithOneEvent(t *testing.T) {
 		if left := len(files(t, dir)); left != 5 {
 			t.Errorf("files that are not ours were removed: %v", files(t, dir))
 		}
+	})
+}
+
+func TestGarbageIsNoSignOfLife(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		victim, reader := open(t, dir), open(t, dir)
+		must(t, victim.Register(t.Context(), user("1")))
+		if got := list(t, reader, "user"); got != "1" {
+			t.Fatalf("list is %q", got)
+		}
+		local.Kill(victim)
+		seen := 0
+		for i := range 60 { // 6 s of a file that changes and says nothing
+			write(t, filepath.Join(dir, local.FileName("user", "1")), fmt.Appendf(nil, "garbage %d", i))
+			if list(t, reader, "user") == "1" {
+				seen++
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if seen < 25 || seen > 31 {
+			t.Errorf("the last good record was listed for %d of 60 looks, want about 30", seen)
+		}
+		closeAll(t, victim, reader)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 func watchChecks() []check {
 	return []check{
 		{name: "first-list", run: firstList},
+		{name: "later-watcher-has-the-list", run: laterWatcher},
 		{name: "change-is-seen", run: changeIsSeen},
 		{name: "withdrawal-is-seen", run: withdrawalIsSeen},
 		{name: "equal-data-is-silent", run: equalIsSilent},
@@ -88,6 +89,14 @@ func firstList(b *bench) {
 	b.must(owner.Register(b.Context(), user("1")))
 	b.sees(reader, "user", "1")
 	b.follows(b.follow(b.Context(), reader, "user"), "1")
+}
+
+func laterWatcher(b *bench) {
+	owner, reader := b.open(), b.open()
+	b.must(owner.Register(b.Context(), user("1")))
+	for range 3 {
+		b.follows(b.follow(b.Context(), reader, "user"), "1")
+	}
 }
 
 func changeIsSeen(b *bench) {
