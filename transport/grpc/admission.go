@@ -51,13 +51,12 @@ type Refusal struct {
 	Pushback time.Duration
 }
 
-// The refusals of the server itself.
+// The answers of the server itself.
 var (
-	errDraining      = materpc.Errorf(materpc.ServerRefused, "the server is draining")
-	errOverloaded    = refusalError(materpc.ServerRefused, "the server is overloaded")
-	errLimited       = refusalError(materpc.Overlimit, "the caller is over its limit")
-	refusedDraining  = &Refusal{Reason: wire.Draining, Err: errDraining, Pushback: 0}
-	refusedAdmission = &Refusal{Reason: "", Err: materpc.Errorf(materpc.Panic, "an admission of the server panicked"), Pushback: 0}
+	errDraining   = materpc.Errorf(materpc.ServerRefused, "the server is draining")
+	errOverloaded = refusalError(materpc.ServerRefused, "the server is overloaded")
+	errLimited    = refusalError(materpc.Overlimit, "the caller is over its limit")
+	errAdmission  = materpc.Errorf(materpc.Panic, "an admission of the server panicked")
 )
 
 // refusalError has the code of a limit and Kratos's reason for it, whatever

@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -39,7 +40,7 @@ func (s *Server) bindLocked() error {
 		s.listener = s.options.listener
 	}
 	if s.listener == nil {
-		listener, err := net.Listen(s.options.network, s.options.address)
+		listener, err := new(net.ListenConfig).Listen(context.Background(), s.options.network, s.options.address)
 		if err != nil {
 			return fmt.Errorf("transport/grpc: Address %q, Network %q cannot be bound: %w; choose another address or stop what holds it", s.options.address, s.options.network, err)
 		}
@@ -69,7 +70,7 @@ func (s *Server) adviseLocked() error {
 	host, port, err := net.SplitHostPort(bound.String())
 	if err != nil { // an in-memory listener has a name
 		s.endpoint = &url.URL{Scheme: scheme, Host: bound.String()}
-		return nil
+		return nil //nolint:nilerr // err says that it is such a name
 	}
 	if s.options.listener == nil { // a name such as localhost is kept
 		if host, _, err = net.SplitHostPort(s.options.address); err != nil {

@@ -124,7 +124,7 @@ func (s *Server) unknownMethod() *serverMethod {
 // list by now.
 func (s *Server) admit(c *serverCall) (refusal *Refusal) {
 	if mark := s.draining.Load(); mark != nil && mark.refuses(c) {
-		return refusedDraining
+		return &Refusal{Reason: wire.Draining, Err: errDraining}
 	}
 	if len(s.options.admissions) == 0 {
 		return nil
@@ -132,7 +132,7 @@ func (s *Server) admit(c *serverCall) (refusal *Refusal) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.panicked(c, p)
-			refusal = refusedAdmission
+			refusal = &Refusal{Err: errAdmission}
 		}
 	}()
 	for _, admission := range s.options.admissions {

@@ -14,7 +14,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // callers still speak it
+	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
 	"github.com/materpc/materpc"
@@ -329,7 +329,9 @@ func TestServerSetsThePhaseUnlessManaged(t *testing.T) {
 		if p := managed.Health().Phase(); p != health.Starting {
 			t.Errorf("phase %v of a managed server, want it untouched", p)
 		}
-		<-started
+		if err := <-started; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

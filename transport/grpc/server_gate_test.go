@@ -89,8 +89,10 @@ func TestInvariant05EveryRefusalIsAWholeRPC(t *testing.T) {
 	}{
 		"overloaded": {&grpc.Refusal{Reason: grpc.ReasonOverloaded}, codes.ResourceExhausted, "RATELIMIT", "", true},
 		"limited":    {&grpc.Refusal{Reason: grpc.ReasonLimited, Pushback: time.Second}, codes.ResourceExhausted, "RATELIMIT", "1000", true},
-		"own error": {&grpc.Refusal{Err: kerrors.Forbidden("NO_ENTRY", "not you"), Pushback: -1}, codes.PermissionDenied, "NO_ENTRY", "-1",
-			false},
+		"own error": {
+			&grpc.Refusal{Err: kerrors.Forbidden("NO_ENTRY", "not you"), Pushback: -1}, codes.PermissionDenied, "NO_ENTRY", "-1",
+			false,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

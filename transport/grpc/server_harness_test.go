@@ -7,7 +7,6 @@ import (
 	"net"
 	"reflect"
 	"runtime"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -192,10 +191,11 @@ func (f *serverFixture) stop(ctx context.Context) (time.Duration, error) {
 
 // governed returns a ctx that carries the header of a materpc client.
 func governed(ctx context.Context, nonces ...string) context.Context {
+	var pairs []string
 	for _, nonce := range nonces {
-		ctx = metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Header{Caller: "orders", Nonce: nonce}.String())
+		pairs = append(pairs, wire.HeaderKey, wire.Header{Caller: "orders", Nonce: nonce}.String())
 	}
-	return ctx
+	return metadata.AppendToOutgoingContext(ctx, pairs...)
 }
 
 // proofOf reads the refusal proof of a trailer.
@@ -205,10 +205,6 @@ func proofOf(trailer metadata.MD) (wire.Proof, bool) {
 		return wire.Proof{}, false
 	}
 	return wire.ParseRefusal(values[0])
-}
-
-func hasEvent(types []materpc.EventType, want materpc.EventType) bool {
-	return slices.Contains(types, want)
 }
 
 func pointerOf(fn any) uintptr { return reflect.ValueOf(fn).Pointer() }

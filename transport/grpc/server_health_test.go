@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
-	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha" //nolint:staticcheck // callers still speak it
+	reflectionalpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"

@@ -210,7 +210,7 @@ func TestStreamMiddlewareRunsOnceAroundTheStream(t *testing.T) {
 			}
 			note("handler")
 			for {
-				if _, err := stream.Recv(); err != nil {
+				if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 					return nil
 				}
 				if err := stream.Send(&hellov1.ChatResponse{}); err != nil {

@@ -75,7 +75,9 @@ func (s *Server) warnStreams() {
 
 func (s *Server) warn(message string, args ...any) {
 	if s.options.slog != nil {
-		guard(func() { s.options.slog.WarnContext(context.Background(), message, args...) })
+		guard(func() {
+			s.options.slog.WarnContext(context.Background(), "grpc server", append([]any{"warning", message}, args...)...)
+		})
 	}
 	if s.options.klog != nil {
 		guard(func() { _ = s.options.klog.Log(klog.LevelWarn, append([]any{"msg", message}, args...)...) })
