@@ -3,6 +3,8 @@ module github.com/materpc/materpc/e2e/interop
 go 1.26.0
 
 require (
+	github.com/go-kratos/kratos/v2 v2.9.2
+	github.com/google/go-cmp v0.7.0
 	github.com/materpc/materpc v0.0.0
 	google.golang.org/grpc v1.85.0
 )
@@ -11,7 +13,6 @@ require (
 	cloud.google.com/go/compute/metadata v0.9.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.3 // indirect
-	github.com/go-kratos/kratos/v2 v2.9.2 // indirect
 	github.com/go-playground/form/v4 v4.2.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/google/wire v0.7.0 // indirect
