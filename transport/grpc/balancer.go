@@ -32,8 +32,12 @@ type balancerBuilder struct{}
 
 func (balancerBuilder) Name() string { return balancerName }
 
-func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	return &fleet{cc: cc, table: make(map[instanceID]*instance)}
+func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	f := &fleet{cc: cc, table: make(map[instanceID]*instance)}
+	if c, ok := opts.DialCreds.(*socketCredentials); ok {
+		f.client = c.client
+	}
+	return f
 }
 
 // fleet is the balancer: one table of instances for the life of a client. It
@@ -41,7 +45,7 @@ func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) ba
 // plus UpdateState with the same picker, which wakes blocked picks.
 type fleet struct {
 	cc     balancer.ClientConn
-	client *client // from the first resolver state on
+	client *client // from the credentials, or from the first resolver state on
 	picker atomic.Pointer[picker]
 
 	mu      sync.Mutex
@@ -59,7 +63,7 @@ var _ balancer.Balancer = (*fleet)(nil)
 func (f *fleet) UpdateClientConnState(s balancer.ClientConnState) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	found, ok := foundIn(s.ResolverState.Attributes)
+	found, ok := f.client.foundBy(s.ResolverState)
 	if !ok || f.closed {
 		return balancer.ErrBadResolverState
 	}
@@ -230,6 +234,7 @@ func (f *fleet) changed(in *instance, s balancer.SubConnState) {
 			f.move(in, waiting)
 		}
 		if s.ConnectivityState == connectivity.Idle {
+			f.cc.ResolveNow(resolver.ResolveNowOptions{})
 			in.subConn.Connect()
 		}
 	case connectivity.TransientFailure:
@@ -239,6 +244,7 @@ func (f *fleet) changed(in *instance, s balancer.SubConnState) {
 		}
 		in.cause = s.ConnectionError
 		f.move(in, failing)
+		f.cc.ResolveNow(resolver.ResolveNowOptions{})
 	case connectivity.Shutdown:
 		return
 	}

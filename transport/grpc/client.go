@@ -59,8 +59,12 @@ type client struct {
 //
 //	discovery:///NAME   instances of NAME, see [WithDiscovery]
 //	direct:///A:1,B:2   a fixed list of host:port
+//	static:///A:1?weight=9,B:2
+//	                    the same with weights
+//	dns:///HOST:PORT    addresses of HOST; host:port alone means the same;
+//	                    dns://SERVER/HOST:PORT asks that DNS server
+//	dns+srv:///NAME     SRV records, with priority and weight
 //	passthrough:///X    X as it is, for a dialer of one's own
-//	dns:///HOST:PORT    addresses of HOST; host:port alone means the same
 //	unix:PATH           a socket
 //
 // Credentials are required: [WithInsecure], [WithTLSConfig], [WithCredentials]

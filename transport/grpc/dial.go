@@ -99,7 +99,7 @@ func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
 		opts = append(opts, stdgrpc.WithNoProxy())
 	}
 	if o.credentials != nil {
-		opts = append(opts, stdgrpc.WithTransportCredentials(&socketCredentials{o.credentials}))
+		opts = append(opts, stdgrpc.WithTransportCredentials(&socketCredentials{o.credentials, c}))
 		// Only an authority wins over the name that each address brings.
 		if name := o.credentials.Info().ServerName; name != "" {
 			opts = append(opts, stdgrpc.WithAuthority(name))
@@ -124,8 +124,10 @@ func (o *clientOptions) resolver(c *client) resolver.Builder {
 	switch c.target.scheme {
 	case schemeDiscovery:
 		b.discovery, b.hub = o.discovery, o.hub
-	case schemeDNS, schemeUnix, schemeAbstract:
+	case schemeUnix, schemeAbstract:
 		b.inner = resolver.Get(c.target.scheme)
+	default:
+		b.discovery = c.target.discovery(c.scheme)
 	}
 	return b
 }
@@ -134,6 +136,7 @@ func (o *clientOptions) resolver(c *client) resolver.Builder {
 // can then end it; see sockets.
 type socketCredentials struct {
 	credentials.TransportCredentials
+	client *client
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
@@ -146,5 +149,5 @@ func (c *socketCredentials) ClientHandshake(ctx context.Context, authority strin
 
 // Clone implements credentials.TransportCredentials.
 func (c *socketCredentials) Clone() credentials.TransportCredentials {
-	return &socketCredentials{c.TransportCredentials.Clone()}
+	return &socketCredentials{c.TransportCredentials.Clone(), c.client}
 }

@@ -51,7 +51,7 @@ type resolverBuilder struct {
 	client    *client
 	discovery kregistry.Discovery // one of these two for discovery targets
 	hub       *registry.Hub
-	inner     resolver.Builder // dns, unix: grpc-go's
+	inner     resolver.Builder // unix: grpc-go's
 }
 
 func (b *resolverBuilder) Scheme() string { return b.client.target.scheme }
@@ -75,7 +75,7 @@ func (b *resolverBuilder) Build(t resolver.Target, cc resolver.ClientConn, opts 
 		}
 		return idleResolver{}, sink.put(list, nil)
 	}
-	r := &discoveryResolver{sink: sink, client: b.client}
+	r := &discoveryResolver{sink: sink, client: b.client, discovery: b.discovery}
 	hub := b.hub
 	if hub == nil {
 		r.hub = registry.NewHub(b.discovery, registry.OnEvent(b.client.discoveryEvent))
@@ -122,18 +122,34 @@ type stateSink struct {
 
 // UpdateState implements resolver.ClientConn for grpc-go's resolvers.
 func (s *stateSink) UpdateState(state resolver.State) error {
+	return s.put(s.client.listFrom(state), nil)
+}
+
+// listFrom reads what grpc-go's own resolvers say.
+func (c *client) listFrom(state resolver.State) []listed {
 	var list []listed
 	for _, endpoint := range state.Endpoints {
 		for _, address := range endpoint.Addresses {
-			list = append(list, s.client.listed(address))
+			list = append(list, c.listed(address))
 		}
 	}
 	if state.Endpoints == nil {
 		for _, address := range state.Addresses {
-			list = append(list, s.client.listed(address))
+			list = append(list, c.listed(address))
 		}
 	}
-	return s.put(list, nil)
+	return list
+}
+
+// foundBy returns what a state tells. Behind a proxy grpc-go takes part: it
+// resolves dns names nowhere and asks the proxy for them, and it puts the
+// proxy's address in the place of others.
+func (c *client) foundBy(state resolver.State) (*found, bool) {
+	f, ok := foundIn(state.Attributes)
+	if c != nil && (!ok || len(state.Endpoints) > 0) {
+		return &found{client: c, list: c.listFrom(state)}, true
+	}
+	return f, ok
 }
 
 // ReportError implements resolver.ClientConn: the last good list stays.
@@ -149,7 +165,14 @@ func (s *stateSink) put(list []listed, err error) error {
 	s.mu.Lock()
 	s.last = list
 	s.mu.Unlock()
+	var endpoints []resolver.Endpoint
+	if s.client.target.scheme == schemePassthrough { // for grpc-go's rule about proxies
+		for _, entry := range list {
+			endpoints = append(endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: entry.Address}}})
+		}
+	}
 	return s.ClientConn.UpdateState(resolver.State{
+		Endpoints:  endpoints,
 		Attributes: attributes.New(foundKey{}, &found{client: s.client, list: list, err: err}),
 	})
 }
@@ -161,11 +184,12 @@ var errNoAnswer = errors.New("discovery has not answered yet")
 
 // discoveryResolver feeds a hub's lists to grpc-go.
 type discoveryResolver struct {
-	sink     *stateSink
-	client   *client
-	hub      *registry.Hub // when it is ours to close
-	cancel   func()
-	patience *time.Timer
+	sink      *stateSink
+	discovery kregistry.Discovery // nil behind a shared hub
+	client    *client
+	hub       *registry.Hub // when it is ours to close
+	cancel    func()
+	patience  *time.Timer
 
 	mu       sync.Mutex
 	answered bool
@@ -243,8 +267,13 @@ func (r *discoveryResolver) late() {
 	}
 }
 
-// ResolveNow implements resolver.Resolver; discovery pushes.
-func (*discoveryResolver) ResolveNow(resolver.ResolveNowOptions) {}
+// ResolveNow implements resolver.Resolver, for discoveries that do not push:
+// a lost connection is a reason to look again.
+func (r *discoveryResolver) ResolveNow(resolver.ResolveNowOptions) {
+	if d, ok := r.discovery.(interface{ Refresh(name string) }); ok {
+		d.Refresh(r.client.target.name)
+	}
+}
 
 // Close implements resolver.Resolver.
 func (r *discoveryResolver) Close() {

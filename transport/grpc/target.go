@@ -1,11 +1,17 @@
 package grpc
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+
+	kregistry "github.com/go-kratos/kratos/v2/registry"
+
+	"github.com/materpc/materpc/registry/dns"
+	"github.com/materpc/materpc/registry/static"
 )
 
 // target is a parsed dial target.
@@ -14,6 +20,7 @@ type target struct {
 	scheme    string
 	name      string   // what the target names: a service, a host, a path
 	addresses []string // direct, passthrough
+	server    string   // dns: the DNS server to ask, else the system's
 }
 
 // Schemes of targets.
@@ -21,12 +28,14 @@ const (
 	schemeDiscovery   = "discovery"
 	schemeDirect      = "direct"
 	schemePassthrough = "passthrough"
+	schemeStatic      = "static"
 	schemeDNS         = "dns"
+	schemeSRV         = "dns+srv"
 	schemeUnix        = "unix"
 	schemeAbstract    = "unix-abstract"
 )
 
-const knownSchemes = "discovery:///NAME, direct:///HOST:PORT,HOST:PORT, dns:///HOST:PORT, passthrough:///ADDRESS, unix:PATH or HOST:PORT"
+const knownSchemes = "discovery:///NAME, direct:///HOST:PORT,HOST:PORT, static:///HOST:PORT?weight=N,HOST:PORT, dns:///HOST:PORT, dns+srv:///NAME, passthrough:///ADDRESS, unix:PATH or HOST:PORT"
 
 // parseTarget reads a dial target. grpc-go itself would take an unknown scheme
 // for a host name; here it is an error.
@@ -45,7 +54,7 @@ func parseTarget(text string) (target, error) {
 	switch scheme {
 	case schemeUnix, schemeAbstract:
 		t.name = strings.TrimPrefix(rest, "//")
-	case schemeDiscovery, schemeDirect, schemePassthrough, schemeDNS:
+	case schemeDiscovery, schemeDirect, schemePassthrough, schemeStatic, schemeDNS, schemeSRV:
 		u, err := url.Parse(text)
 		if err != nil {
 			return target{}, fmt.Errorf("target %q: %w; want %s", text, err, knownSchemes)
@@ -54,7 +63,11 @@ func parseTarget(text string) (target, error) {
 		if u.Opaque != "" {
 			t.name = u.Opaque
 		}
-		if scheme != schemeDNS && u.Host != "" {
+		if scheme == schemeStatic && u.RawQuery != "" { // weights, in the middle of the list or at its end
+			t.name += "?" + u.RawQuery
+		}
+		t.server = u.Host
+		if scheme != schemeDNS && scheme != schemeSRV && u.Host != "" {
 			return target{}, fmt.Errorf("target %q: %q stands where an authority would; write %s:///%s", text, u.Host, scheme, u.Host)
 		}
 	case "xds":
@@ -74,7 +87,7 @@ func isScheme(scheme, rest string) bool {
 		return false
 	}
 	switch scheme {
-	case schemeDNS, schemePassthrough, schemeDirect, schemeDiscovery: // dns:host:port is gRPC's own spelling
+	case schemeDNS, schemeSRV, schemePassthrough, schemeDirect, schemeStatic, schemeDiscovery: // dns:host:port is gRPC's own spelling
 		return true
 	}
 	return !strings.ContainsAny(scheme, ".[") && !strings.Contains(rest, ":")
@@ -85,6 +98,10 @@ func (t *target) check() error {
 		return fmt.Errorf("target %q: names nothing; want %s", t.text, knownSchemes)
 	}
 	switch t.scheme {
+	case schemeStatic:
+		if _, err := static.Parse(t.name); err != nil {
+			return fmt.Errorf("target %q: %w; want static:///HOST:PORT?weight=N,HOST:PORT", t.text, err)
+		}
 	case schemePassthrough:
 		t.addresses = []string{t.name}
 	case schemeDirect:
@@ -112,6 +129,13 @@ func (t *target) authority() string {
 		return "localhost"
 	case schemeDirect:
 		return t.addresses[0]
+	case schemeStatic:
+		first, _, _ := strings.Cut(t.name, ",")
+		first, _, _ = strings.Cut(first, "?")
+		if _, address, ok := strings.Cut(first, "://"); ok {
+			return address
+		}
+		return first
 	}
 	return t.name
 }
@@ -121,10 +145,48 @@ func (t *target) serverName(address string) string {
 	if t.scheme == schemeDiscovery {
 		return t.name
 	}
-	if t.scheme == schemeDirect {
+	if t.scheme == schemeDirect || t.scheme == schemeStatic {
 		return address
 	}
 	return ""
+}
+
+// discovery returns what finds the instances of targets that name hosts.
+func (t *target) discovery(scheme string) kregistry.Discovery {
+	switch t.scheme {
+	case schemeStatic:
+		items := strings.Split(t.name, ",")
+		for i, item := range items {
+			if !strings.Contains(item, "://") {
+				items[i] = scheme + "://" + item
+			}
+		}
+		d, err := static.Parse(strings.Join(items, ","))
+		if err != nil {
+			return nil // check has parsed it
+		}
+		return d
+	case schemeDNS:
+		return dns.New(dns.WithScheme(scheme), dns.WithResolver(t.dnsServer()))
+	case schemeSRV:
+		return dns.NewSRV(dns.WithScheme(scheme), dns.WithResolver(t.dnsServer()))
+	}
+	return nil
+}
+
+// dnsServer is the one in the authority of the target: dns://SERVER[:PORT]/HOST.
+func (t *target) dnsServer() *net.Resolver {
+	if t.server == "" {
+		return net.DefaultResolver
+	}
+	address := t.server
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		address = net.JoinHostPort(strings.Trim(address, "[]"), "53")
+	}
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var dialer net.Dialer
+		return dialer.DialContext(ctx, network, address)
+	}}
 }
 
 // proxied reports whether grpc's rule for proxy environment variables applies.
@@ -132,8 +194,8 @@ func (t *target) proxied() bool { return t.scheme == schemeDNS || t.scheme == sc
 
 // destination is the default name of the called service.
 func (t *target) destination() string {
-	if t.scheme == schemeDirect {
-		return t.addresses[0]
+	if t.scheme == schemeDirect || t.scheme == schemeStatic {
+		return t.authority()
 	}
 	return t.name
 }
