@@ -2,11 +2,7 @@ package grpc_test
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -203,77 +199,6 @@ func TestFullConnectionUsesTheNextInstance(t *testing.T) {
 	})
 }
 
-func TestSubsetWidens(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := newNet(t)
-		var addresses []string
-		for i := range 30 {
-			addresses = append(addresses, fmt.Sprintf("s%02d:1", i))
-		}
-		c := n.client("direct:///"+strings.Join(addresses, ","), grpc.WithSubset(3))
-		synctest.Wait()
-		dormant := func() (count int) {
-			for _, v := range grpc.FleetView(c.conn) {
-				if v.Dormant {
-					count++
-				}
-			}
-			return count
-		}
-		if got := dormant(); got != 27 {
-			t.Fatalf("%d dormant, want 27", got)
-		}
-		// Calls at the same moment widen once, not once each: what fails widens
-		// again, until somebody answers.
-		for _, v := range grpc.FleetView(c.conn) {
-			if v.Dormant {
-				n.raw(v.Address, answer(v.Address))
-			}
-		}
-		var calls sync.WaitGroup
-		for range 50 {
-			calls.Go(func() {
-				if _, err := c.say(t.Context()); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		calls.Wait()
-		if got := dormant(); got != 24 {
-			t.Errorf("%d dormant, want 24", got)
-		}
-		grpc.WidenTwice(c.conn)
-		if got := dormant(); got != 21 {
-			t.Errorf("%d dormant after two calls found nothing in one set, want 21", got)
-		}
-	})
-}
-
-// All of the subset refused: a call goes beyond it.
-func TestSubsetWidensForACallThatTriedAll(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := newNet(t)
-		var addresses []string
-		for i := range 6 {
-			addresses = append(addresses, fmt.Sprintf("s%d:1", i))
-			n.raw(addresses[i], func(s *rawStream) {
-				if s.nonce() != "" {
-					s.refuse(wire.Draining, "")
-				}
-			})
-		}
-		c := n.client("direct:///"+strings.Join(addresses, ","), grpc.WithSubset(2))
-		c.awaitReady(t, 2)
-		_, err := c.say(t.Context())
-		wantErr(t, err, codes.Unavailable, materpc.ServerRefused)
-		if c.moves() != 5 {
-			t.Errorf("%d moves, want 5", c.moves())
-		}
-	})
-}
-
 // Same address, new process: a new SubConn with fresh statistics; the old one
 // drains.
 func TestSameAddressNewID(t *testing.T) {
@@ -324,140 +249,6 @@ func TestInvariant01LateResultOfALeftInstance(t *testing.T) {
 		wantErr(t, <-late, codes.Internal, materpc.RemoteOrNetwork)
 		if got := c.fleet()["a:1"]; got.Results != 0 || got.InFlight != 0 {
 			t.Errorf("the result reached the instance that returned: %+v", got)
-		}
-	})
-}
-
-// Close lets calls of all shapes finish up to its wait, then ends them.
-func TestCloseWaits(t *testing.T) {
-	t.Parallel()
-	shapes := map[string]func(ctx context.Context, c *testClient) error{
-		"unary": func(ctx context.Context, c *testClient) error { _, err := c.say(ctx); return err },
-		"server stream": func(ctx context.Context, c *testClient) error {
-			stream, err := c.ListHellos(ctx, &hellov1.ListHellosRequest{Name: "ada"})
-			if err != nil {
-				return err
-			}
-			_, err = readAll(stream)
-			return eofIsGood(err)
-		},
-		"client stream": func(ctx context.Context, c *testClient) error {
-			stream, err := c.CollectNames(ctx)
-			if err != nil {
-				return err
-			}
-			_, err = stream.CloseAndRecv()
-			return err
-		},
-		"bidi": func(ctx context.Context, c *testClient) error {
-			stream, err := c.Chat(ctx)
-			if err != nil {
-				return err
-			}
-			_, err = readAll(stream)
-			return eofIsGood(err)
-		},
-	}
-	for name, call := range shapes {
-		for _, test := range []struct {
-			lasts, closed time.Duration
-			kind          materpc.ErrorKind
-		}{{2 * time.Second, 2 * time.Second, materpc.NoError}, {time.Hour, 5 * time.Second, materpc.ConnectionLost}} {
-			t.Run(name+" of "+test.lasts.String(), func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					n := newNet(t)
-					s := &rawServer{listener: n.listen("a:1"), early: true, script: func(s *rawStream) {
-						select {
-						case <-time.After(test.lasts):
-							s.reply(&hellov1.SayHelloResponse{})
-						case <-s.conn.hung:
-						}
-					}}
-					s.start(t)
-					c := n.client("direct:///a:1")
-					c.awaitReady(t, 1)
-					ended := make(chan error, 1)
-					go func() { ended <- call(t.Context(), c) }()
-					synctest.Wait()
-					began := time.Now()
-					closing := make(chan error, 1)
-					go func() { closing <- grpc.Close(context.Background(), c.conn) }()
-					synctest.Wait()
-					if _, err := c.say(t.Context()); materpc.KindOf(err) != materpc.Local {
-						t.Errorf("a new call while closing: %v", err)
-					}
-					if err := <-closing; err != nil {
-						t.Error(err)
-					}
-					if took := time.Since(began); took != test.closed {
-						t.Errorf("Close took %v, want %v", took, test.closed)
-					}
-					if err := <-ended; materpc.KindOf(err) != test.kind {
-						t.Errorf("the call ended with %v, kind %v", err, materpc.KindOf(err))
-					}
-					s.close()
-				})
-			})
-		}
-	}
-}
-
-func eofIsGood(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
-	return err
-}
-
-// A ctx that ends cuts the wait of Close short; a raw connection is closed and
-// named.
-func TestCloseBounds(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		n := newNet(t)
-		n.raw("a:1", func(*rawStream) {})
-		c := n.client("direct:///a:1")
-		c.awaitReady(t, 1)
-		go func() { _, _ = c.say(t.Context()) }()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began := time.Now()
-		if err := grpc.Close(ctx, c.conn); err != nil || time.Since(began) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(began))
-		}
-		if err := grpc.Close(t.Context(), c.conn); err != nil {
-			t.Errorf("a second Close: %v", err)
-		}
-	})
-}
-
-// A client that is closed before its first call leaves nothing behind.
-func TestCloseBeforeTheFirstCall(t *testing.T) {
-	// Alone, so that goroutines can be counted. A bubble does not end while one
-	// of its own is left.
-	synctest.Test(t, func(t *testing.T) {
-		r := memory.New()
-		register(t, r, "a", "a:1")
-		before := runtime.NumGoroutine()
-		for i := range 1000 {
-			target := "discovery:///greeter"
-			if i%2 == 0 {
-				target = "direct:///a:1,b:1"
-			}
-			conn, err := grpc.NewClient(target, grpc.WithInsecure(), grpc.WithDiscovery(r),
-				grpc.WithOptions(stdgrpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errDial })))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := conn.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		synctest.Wait()
-		if after := runtime.NumGoroutine(); after > before+5 { // 1,000 clients would leave 1,000
-			t.Errorf("%d goroutines before, %d after", before, after)
 		}
 	})
 }
@@ -519,6 +310,8 @@ func TestForeignRecordAtThePicker(t *testing.T) {
 			func(_ context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
 				return invoker(leaked, method, req, reply, cc, opts...)
 			}))
+		c.awaitReady(t, 1)
+		other.awaitReady(t, 1) // a pick that waits is asked again, and told again
 		if _, err := c.say(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -727,93 +520,6 @@ func TestHealthCheckOption(t *testing.T) {
 		_ = c.conn.Close()
 		s.Stop()
 		<-served
-	})
-}
-
-func TestDiscovery(t *testing.T) {
-	t.Parallel()
-	t.Run("no answer", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			n := newNet(t)
-			d := newDiscovery()
-			d.silent = true
-			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
-			began := time.Now()
-			_, err := c.say(t.Context())
-			wantErr(t, err, codes.Unavailable, materpc.ServiceDiscovery)
-			if took := time.Since(began); took != time.Second {
-				t.Errorf("took %v, want 1 s", took)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			_, err = c.say(ctx, stdgrpc.WaitForReady(true))
-			wantErr(t, err, codes.DeadlineExceeded, materpc.TimeoutByBusiness)
-		})
-	})
-	t.Run("empty", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			n := newNet(t)
-			c := n.client("discovery:///greeter", grpc.WithDiscovery(newDiscovery()))
-			began := time.Now()
-			_, err := c.say(t.Context())
-			wantErr(t, err, codes.Unavailable, materpc.NoInstance)
-			if took := time.Since(began); took > 0 {
-				t.Errorf("took %v", took)
-			}
-		})
-	})
-	t.Run("error at first", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			n := newNet(t)
-			n.raw("a:1", answer("a"))
-			d := newDiscovery()
-			d.push(errRegistry)
-			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
-			began := time.Now()
-			_, err := c.say(t.Context())
-			wantErr(t, err, codes.Unavailable, materpc.ServiceDiscovery)
-			if took := time.Since(began); took >= time.Second || !strings.Contains(err.Error(), errRegistry.Error()) {
-				t.Errorf("%v after %v", err, took)
-			}
-			time.AfterFunc(20*time.Second, func() { d.push(nil, instanceOf("a", "a:1")) })
-			if _, err := c.say(t.Context(), stdgrpc.WaitForReady(true)); err != nil {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("error after a good list", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			n := newNet(t)
-			a := n.raw("a:1", answer("a"))
-			d := newDiscovery(instanceOf("a", "a:1"))
-			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
-			c.awaitReady(t, 1)
-			d.push(errRegistry)
-			time.Sleep(time.Minute)
-			if _, err := c.say(t.Context()); err != nil || a.accepted.Load() != 1 {
-				t.Errorf("%v, %d connections", err, a.accepted.Load())
-			}
-			if len(c.events.of(materpc.Discovery)) == 0 {
-				t.Error("nobody was told")
-			}
-		})
-	})
-	t.Run("no endpoint of our scheme", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			n := newNet(t)
-			in := instanceOf("a", "a:1")
-			in.Endpoints = []string{"http://a:80", "grpcs://a:2"}
-			c := n.client("discovery:///greeter", grpc.WithDiscovery(newDiscovery(in)))
-			_, err := c.say(t.Context())
-			if kind := materpc.KindOf(err); kind != materpc.ServiceDiscovery || !strings.Contains(err.Error(), "grpcs://a:2") {
-				t.Errorf("%v, kind %v", err, kind)
-			}
-		})
 	})
 }
 

@@ -2,96 +2,156 @@ package grpc_test
 
 import (
 	"context"
-	"errors"
-	"sync"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
 
-	kregistry "github.com/go-kratos/kratos/v2/registry"
+	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/registry"
+	"github.com/materpc/materpc/transport/grpc"
 )
 
-// fakeDiscovery says what a test tells it to say.
-type fakeDiscovery struct {
-	mu       sync.Mutex
-	list     []*kregistry.ServiceInstance
-	err      error
-	changed  chan struct{}
-	silent   bool // never answers
-	watchers int
+func TestDiscovery(t *testing.T) {
+	t.Parallel()
+	t.Run("no answer", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t)
+			d := newDiscovery()
+			d.silent = true
+			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
+			began := time.Now()
+			_, err := c.say(t.Context())
+			wantErr(t, err, codes.Unavailable, materpc.ServiceDiscovery)
+			if took := time.Since(began); took != time.Second {
+				t.Errorf("took %v, want 1 s", took)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err = c.say(ctx, stdgrpc.WaitForReady(true))
+			wantErr(t, err, codes.DeadlineExceeded, materpc.TimeoutByBusiness)
+		})
+	})
+	t.Run("empty", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t)
+			c := n.client("discovery:///greeter", grpc.WithDiscovery(newDiscovery()))
+			began := time.Now()
+			_, err := c.say(t.Context())
+			wantErr(t, err, codes.Unavailable, materpc.NoInstance)
+			if took := time.Since(began); took > 0 {
+				t.Errorf("took %v", took)
+			}
+		})
+	})
+	t.Run("error at first", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t)
+			n.raw("a:1", answer("a"))
+			d := newDiscovery()
+			d.push(errRegistry)
+			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
+			began := time.Now()
+			_, err := c.say(t.Context())
+			wantErr(t, err, codes.Unavailable, materpc.ServiceDiscovery)
+			if took := time.Since(began); took >= time.Second || !strings.Contains(err.Error(), errRegistry.Error()) {
+				t.Errorf("%v after %v", err, took)
+			}
+			time.AfterFunc(20*time.Second, func() { d.push(nil, instanceOf("a", "a:1")) })
+			if _, err := c.say(t.Context(), stdgrpc.WaitForReady(true)); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("error after a good list", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t)
+			a := n.raw("a:1", answer("a"))
+			d := newDiscovery(instanceOf("a", "a:1"))
+			c := n.client("discovery:///greeter", grpc.WithDiscovery(d))
+			c.awaitReady(t, 1)
+			d.push(errRegistry)
+			time.Sleep(time.Minute)
+			if _, err := c.say(t.Context()); err != nil || a.accepted.Load() != 1 {
+				t.Errorf("%v, %d connections", err, a.accepted.Load())
+			}
+			if len(c.events.of(materpc.Discovery)) == 0 {
+				t.Error("nobody was told")
+			}
+		})
+	})
+	t.Run("no endpoint of our scheme", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNet(t)
+			in := instanceOf("a", "a:1")
+			in.Endpoints = []string{"http://a:80", "grpcs://a:2"}
+			c := n.client("discovery:///greeter", grpc.WithDiscovery(newDiscovery(in)))
+			_, err := c.say(t.Context())
+			if kind := materpc.KindOf(err); kind != materpc.ServiceDiscovery || !strings.Contains(err.Error(), "grpcs://a:2") {
+				t.Errorf("%v, kind %v", err, kind)
+			}
+		})
+	})
 }
 
-func newDiscovery(list ...*kregistry.ServiceInstance) *fakeDiscovery {
-	return &fakeDiscovery{list: list, changed: make(chan struct{})}
-}
-
-// push replaces the list, or the error that is said instead.
-func (d *fakeDiscovery) push(err error, list ...*kregistry.ServiceInstance) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.list, d.err = list, err
-	close(d.changed)
-	d.changed = make(chan struct{})
-}
-
-func (d *fakeDiscovery) read() ([]*kregistry.ServiceInstance, error, <-chan struct{}) { //nolint:revive,staticcheck // a test's own
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.list, d.err, d.changed
-}
-
-func (d *fakeDiscovery) GetService(ctx context.Context, _ string) ([]*kregistry.ServiceInstance, error) {
-	if d.silent {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	list, err, _ := d.read()
-	return list, err
-}
-
-func (d *fakeDiscovery) Watch(ctx context.Context, _ string) (kregistry.Watcher, error) {
-	if d.silent {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.watchers++
-	ctx, cancel := context.WithCancel(ctx)
-	return &fakeWatcher{discovery: d, ctx: ctx, cancel: cancel}, nil
-}
-
-type fakeWatcher struct {
-	discovery *fakeDiscovery
-	ctx       context.Context
-	cancel    context.CancelFunc
-	seen      <-chan struct{}
-}
-
-func (w *fakeWatcher) Next() ([]*kregistry.ServiceInstance, error) {
-	if w.seen != nil {
-		select {
-		case <-w.seen:
-		case <-w.ctx.Done():
-			return nil, w.ctx.Err()
+// Clients share the watch of a hub, and let go of it.
+func TestSharedHub(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		n.raw("a:1", answer("a"))
+		d := newDiscovery(instanceOf("a", "a:1"))
+		hub := registry.NewHub(d)
+		watching := func() int {
+			synctest.Wait()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			return d.watchers
 		}
-	}
-	list, err, changed := w.discovery.read()
-	w.seen = changed
-	return list, err
+		first, second := n.client("discovery:///greeter", grpc.WithHub(hub)), n.client("discovery:///greeter", grpc.WithHub(hub))
+		for _, c := range []*testClient{first, second} {
+			if _, err := c.say(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := watching(); got != 1 {
+			t.Errorf("%d watches, want 1", got)
+		}
+		_ = first.conn.Close()
+		if _, err := second.say(t.Context()); err != nil || watching() != 1 {
+			t.Errorf("after the first client's Close: %v, %d watches", err, watching())
+		}
+		_ = second.conn.Close()
+		if got := watching(); got != 0 {
+			t.Errorf("%d watches after both, want 0", got)
+		}
+		if err := hub.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
-func (w *fakeWatcher) Stop() error {
-	w.cancel()
-	return nil
-}
-
-var errRegistry = errors.New("the registry is on fire")
-
-// instanceOf is a fresh record of "greeter".
-func instanceOf(id, address string, metadata ...string) *kregistry.ServiceInstance {
-	in := &kregistry.ServiceInstance{
-		ID: id, Name: "greeter", Endpoints: []string{"grpc://" + address}, Metadata: make(map[string]string),
-	}
-	for i := 0; i < len(metadata); i += 2 {
-		in.Metadata[metadata[i]] = metadata[i+1]
-	}
-	return in
+// Weight 0 drains: nothing to pick, and nothing to wait for.
+func TestNothingWeighs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		mute := &rawServer{listener: n.listen("a:1"), script: func(*rawStream) {}, onConn: muteConn}
+		mute.start(t)
+		c := n.client("discovery:///greeter", grpc.WithDiscovery(newDiscovery(instanceOf("a", "a:1", "weight", "0"))))
+		began := time.Now()
+		_, err := c.say(t.Context())
+		wantErr(t, err, codes.Unavailable, materpc.NoInstance)
+		if took := time.Since(began); took > 0 || !strings.Contains(err.Error(), "weight 0") {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
 }

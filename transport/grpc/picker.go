@@ -3,6 +3,7 @@ package grpc
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
 
@@ -175,6 +176,8 @@ func (p *picker) explain(a *attempt) (materpc.ErrorKind, error) {
 		return materpc.ServiceDiscovery, fmt.Errorf("materpc: discovery of %q cannot be read: %w", name, p.found.err)
 	case len(p.instances) == 0:
 		return materpc.NoInstance, fmt.Errorf("materpc: discovery knows no instance of %q with scheme %s", name, p.client.scheme)
+	case !p.weighs():
+		return materpc.NoInstance, fmt.Errorf("materpc: all %d instances of %q have weight 0", len(p.instances), name)
 	case p.fleet.counts[ready].Load() > 0:
 		return materpc.NoInstance, fmt.Errorf("materpc: no instance of %q is left for this call: tried %d, the others have weight 0 or are filtered out",
 			name, a.call.tried.Len())
@@ -183,6 +186,11 @@ func (p *picker) explain(a *attempt) (materpc.ErrorKind, error) {
 		return materpc.GetConnection, fmt.Errorf("materpc: no connection to any of %d instances of %q, last: %w", len(p.instances), name, err)
 	}
 	return materpc.GetConnection, fmt.Errorf("materpc: all %d instances of %q are draining", len(p.instances), name)
+}
+
+// weighs reports whether any instance may be picked at all.
+func (p *picker) weighs() bool {
+	return slices.ContainsFunc(p.instances, func(in *instance) bool { return in.node.Weight() > 0 })
 }
 
 func (f *fleet) lastCause() error {
