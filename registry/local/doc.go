@@ -15,8 +15,10 @@
 // does not count.
 //
 // An owner that finds its file missing or changed, also after the whole
-// directory was wiped, writes its newest data again at the next heartbeat. A
-// record of another live owner under the same name and id is left alone, and
+// directory was wiped, writes its newest data again at the next heartbeat. To
+// a reader a missing directory says nothing: records stay until they expire. A
+// missing file says withdrawn, so when files are deleted one by one their
+// instances are gone until that heartbeat. A record of another live owner under the same name and id is left alone, and
 // taken back when it stops beating. Deregister fences its heartbeat: nothing
 // is written after it.
 //

@@ -25,6 +25,8 @@ const (
 	// attention is how long the reader goes on looking after a GetService, so
 	// that the next one knows who has beaten.
 	attention = 10 * time.Second
+	// lookAttempts is how often a look is taken when files go away meanwhile.
+	lookAttempts = 3
 )
 
 // reader looks at the directory for all watchers of one Registry. Its
@@ -191,16 +193,27 @@ func (r *reader) scan(ctx context.Context) error {
 }
 
 // readAll reads every file that may be a record. One that cannot be read is
-// as it was: unreadable is not gone.
-func (r *reader) readAll() (map[string][]byte, error) {
+// as it was: unreadable is not gone. A file that goes away while we read may
+// be the first of a whole directory, so the look is taken again.
+func (r *reader) readAll() (found map[string][]byte, err error) {
+	for range lookAttempts {
+		var settled bool
+		if found, settled, err = r.readOnce(); settled {
+			return found, err
+		}
+	}
+	return found, err
+}
+
+func (r *reader) readOnce() (found map[string][]byte, settled bool, err error) {
 	names, err := r.files.list()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, errors.Join(err, r.files.create())
+		return nil, true, errors.Join(err, r.files.create())
 	}
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
-	found := make(map[string][]byte, len(names))
+	found, settled = make(map[string][]byte, len(names)), true
 	for _, name := range names {
 		if !strings.HasSuffix(name, extension) && !isTemp(name) {
 			continue
@@ -209,11 +222,13 @@ func (r *reader) readAll() (map[string][]byte, error) {
 		switch {
 		case err == nil:
 			found[name] = raw
-		case !errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist):
+			settled = settled && isTemp(name) // those come and go
+		default:
 			found[name] = nil // there, but not to be read
 		}
 	}
-	return found, nil
+	return found, settled, nil
 }
 
 // note enters a look into the table. r.mu is held.
