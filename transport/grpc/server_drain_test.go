@@ -192,6 +192,9 @@ func TestDrainRefusesMoversAndServesOthers(t *testing.T) {
 		if _, err := gate.sayHello(t.Context()); err != nil {
 			t.Errorf("a plain caller before the second GOAWAY: %v, want OK", err)
 		}
+		if st, err := gate.check(governedIncoming(t.Context(), "n1")); err != nil || st != notServing {
+			t.Errorf("a governed caller's health check: %v, %v; want this instance's NOT_SERVING, not a refusal", st, err)
+		}
 		time.Sleep(6*time.Second + time.Millisecond)
 		if trailer, err := gate.sayHello(t.Context()); status.Code(err) != codes.Unavailable || len(trailer) != 0 {
 			t.Errorf("a plain caller after the second GOAWAY: %v, trailer %v; want Unavailable", err, trailer)
@@ -321,7 +324,7 @@ func TestServerSetsThePhaseUnlessManaged(t *testing.T) {
 		if p := f.server.Health().Phase(); p != health.Stopped {
 			t.Errorf("phase %v after Stop, want stopped", p)
 		}
-		managed := grpc.NewServer(grpc.Listener(f.listener))
+		managed := grpc.NewServer(grpc.Listener(newListener()))
 		started := make(chan error, 1)
 		go func() { started <- managed.Start(health.NewManagedContext(t.Context())) }()
 		synctest.Wait()
@@ -335,8 +338,8 @@ func TestServerSetsThePhaseUnlessManaged(t *testing.T) {
 	})
 }
 
-// directCaller calls a method's handler as grpc-go does, without a connection.
-type directCaller struct{ method stdgrpc.MethodHandler }
+// directCaller calls handlers as grpc-go does, without a connection.
+type directCaller struct{ server *grpc.Server }
 
 // fakeWire stands for grpc-go's stream.
 type fakeWire struct {
@@ -353,15 +356,27 @@ func (w *fakeWire) SetHeader(metadata.MD) error { return nil }
 
 func newDirectCaller(t *testing.T, s *grpc.Server) *directCaller {
 	t.Helper()
-	return &directCaller{method: grpc.UnaryHandlerOf(s, hellov1.Greeter_SayHello_FullMethodName)}
+	return &directCaller{server: s}
 }
 
 func (d *directCaller) sayHello(ctx context.Context) (metadata.MD, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // grpc-go ends the ctx once the status is out
 	stream := &fakeWire{}
-	_, err := d.method(&fakeGreeter{}, stdgrpc.NewContextWithServerTransportStream(ctx, stream), func(any) error { return nil }, nil)
+	handler := grpc.UnaryHandlerOf(d.server, hellov1.Greeter_SayHello_FullMethodName)
+	_, err := handler(&fakeGreeter{}, stdgrpc.NewContextWithServerTransportStream(ctx, stream), func(any) error { return nil }, nil)
 	return stream.trailer, err
+}
+
+// check asks the health service of a server that drains.
+func (d *directCaller) check(ctx context.Context) (healthpb.HealthCheckResponse_ServingStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	handler := grpc.UnaryHandlerOf(d.server, healthpb.Health_Check_FullMethodName)
+	service := grpc.HealthServiceOf(d.server)
+	reply, err := handler(service, stdgrpc.NewContextWithServerTransportStream(ctx, &fakeWire{}), func(any) error { return nil }, nil)
+	out, _ := reply.(*healthpb.HealthCheckResponse)
+	return out.GetStatus(), err
 }
 
 func governedIncoming(ctx context.Context, nonce string) context.Context {

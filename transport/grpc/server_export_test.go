@@ -13,3 +13,6 @@ func UnaryHandlerOf(s *Server, fullMethod string) stdgrpc.MethodHandler {
 // InterceptorOf is what grpc-go passes to handlers when no other interceptor
 // is there.
 func InterceptorOf(s *Server) stdgrpc.UnaryServerInterceptor { return s.interceptUnary }
+
+// HealthServiceOf is what a server registers for grpc.health.v1.
+func HealthServiceOf(s *Server) any { return &healthService{state: s.health, ending: s.ending} }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	kratos "github.com/go-kratos/kratos/v2"
 	kerrors "github.com/go-kratos/kratos/v2/errors"
 	"github.com/google/go-cmp/cmp"
 	stdgrpc "google.golang.org/grpc"
@@ -253,6 +254,28 @@ func TestProofEchoesTheLastHeader(t *testing.T) {
 	})
 }
 
+func TestProofNamesTheRegisteredInstance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := grpc.NewServer(grpc.Listener(newListener()), grpc.Admit(&fakeAdmission{refusal: &grpc.Refusal{Reason: grpc.ReasonOverloaded}}))
+		hellov1.RegisterGreeterServer(s, &fakeGreeter{})
+		app := kratos.New(kratos.ID("host;1"), kratos.Name("greeter"))
+		started := make(chan error, 1)
+		go func() { started <- s.Start(kratos.NewContext(t.Context(), app)) }()
+		<-s.Ready()
+		trailer, err := newDirectCaller(t, s).sayHello(governedIncoming(t.Context(), "n1"))
+		proof, ok := proofOf(trailer)
+		if err == nil || !ok || proof.Instance != "host;1" || s.InstanceID() != "host;1" {
+			t.Errorf("proof %+v, %v with %v, own id %q; want the app's id", proof, ok, err, s.InstanceID())
+		}
+		if err := s.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-started; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestRegisterServiceCopiesTheDescription(t *testing.T) {
 	before := [2]int{len(hellov1.Greeter_ServiceDesc.Methods), len(hellov1.Greeter_ServiceDesc.Streams)}
 	handlers := make([]stdgrpc.StreamDesc, len(hellov1.Greeter_ServiceDesc.Streams))
@@ -281,7 +304,14 @@ func TestRegisterServiceCopiesTheDescription(t *testing.T) {
 func TestStartRefusesWhatBypassesTheGate(t *testing.T) {
 	s := grpc.NewServer(grpc.Address("127.0.0.1:0"))
 	hellov1.RegisterGreeterServer(s.Server, &fakeGreeter{})
-	err := s.Start(t.Context())
+	started := make(chan error, 1)
+	go func() { started <- s.Start(t.Context()) }()
+	var err error
+	select {
+	case err = <-started:
+	case <-s.Ready():
+		_ = s.Stop(t.Context())
+	}
 	if err == nil || !strings.Contains(err.Error(), `"hello.v1.Greeter"`) || !strings.Contains(err.Error(), "bypasses the gate") {
 		t.Errorf("Start = %v, want an error that names the service", err)
 	}
