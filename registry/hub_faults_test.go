@@ -158,6 +158,7 @@ func TestInvariant01LateResultAfterUnsubscribeReachesNobody(t *testing.T) {
 		cancel := hub.Subscribe("user", s.take)
 		synctest.Wait()
 		cancel()
+		synctest.Wait()
 		close(release)
 		time.Sleep(time.Minute)
 		if s.count(registry.ReadFailed) != 0 {
