@@ -39,7 +39,7 @@ func sleepy(d time.Duration) func(context.Context, *hellov1.SayHelloRequest) (*h
 }
 
 // openChat opens a bidi stream that has exchanged one message and then idles.
-func openChat(t *testing.T, ctx context.Context, client hellov1.GreeterClient) stdgrpc.BidiStreamingClient[hellov1.ChatRequest, hellov1.ChatResponse] { //nolint:revive // t first, as everywhere
+func openChat(t *testing.T, ctx context.Context, client hellov1.GreeterClient) stdgrpc.BidiStreamingClient[hellov1.ChatRequest, hellov1.ChatResponse] {
 	t.Helper()
 	chat, err := client.Chat(ctx)
 	if err != nil {

@@ -50,7 +50,7 @@ func (l *fakeLog) all() []map[string]any {
 	return append([]map[string]any(nil), l.lines...)
 }
 
-func listOne(t *testing.T, ctx context.Context, client hellov1.GreeterClient) (received int, err error) { //nolint:revive // t first, as everywhere
+func listOne(t *testing.T, ctx context.Context, client hellov1.GreeterClient) (received int, err error) {
 	t.Helper()
 	stream, err := client.ListHellos(ctx, &hellov1.ListHellosRequest{Name: "x", Count: 1})
 	if err != nil {

@@ -74,7 +74,7 @@ func (c *serverCall) begin(ctx context.Context, fullMethod string) {
 		Side: materpc.ServerSide, Shape: c.method.shape, FullMethod: fullMethod, To: own.name,
 	}, time.Now())
 	c.transport.endpoint, c.transport.operation = own.endpoint, fullMethod
-	c.transport.request.incoming = ctx //nolint:fatcontext // the record is the call's ctx and keeps its parent
+	c.transport.request.incoming = c.Outer()
 	c.ctx = c
 }
 
