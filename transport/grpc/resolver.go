@@ -75,14 +75,12 @@ func (b *resolverBuilder) Build(t resolver.Target, cc resolver.ClientConn, opts 
 		}
 		return idleResolver{}, sink.put(list, nil)
 	}
-	r := &discoveryResolver{sink: sink, client: b.client, discovery: b.discovery}
-	hub := b.hub
-	if hub == nil {
-		r.hub = registry.NewHub(b.discovery, registry.OnEvent(b.client.discoveryEvent))
-		hub = r.hub
+	r := &discoveryResolver{sink: sink, client: b.client, hub: b.hub}
+	if r.hub == nil {
+		r.hub, r.ownHub = registry.NewHub(b.discovery, registry.OnEvent(b.client.discoveryEvent)), true
 	}
 	r.patience = time.AfterFunc(firstAnswer, r.late)
-	r.cancel = hub.Subscribe(b.client.target.name, r.update)
+	r.cancel = r.hub.Subscribe(b.client.target.name, r.update)
 	return r, nil
 }
 
@@ -184,12 +182,12 @@ var errNoAnswer = errors.New("discovery has not answered yet")
 
 // discoveryResolver feeds a hub's lists to grpc-go.
 type discoveryResolver struct {
-	sink      *stateSink
-	discovery kregistry.Discovery // nil behind a shared hub
-	client    *client
-	hub       *registry.Hub // when it is ours to close
-	cancel    func()
-	patience  *time.Timer
+	sink     *stateSink
+	client   *client
+	hub      *registry.Hub
+	ownHub   bool
+	cancel   func()
+	patience *time.Timer
 
 	mu       sync.Mutex
 	answered bool
@@ -270,9 +268,7 @@ func (r *discoveryResolver) late() {
 // ResolveNow implements resolver.Resolver, for discoveries that do not push:
 // a lost connection is a reason to look again.
 func (r *discoveryResolver) ResolveNow(resolver.ResolveNowOptions) {
-	if d, ok := r.discovery.(interface{ Refresh(name string) }); ok {
-		d.Refresh(r.client.target.name)
-	}
+	r.hub.Refresh(r.client.target.name)
 }
 
 // Close implements resolver.Resolver.
@@ -282,7 +278,7 @@ func (r *discoveryResolver) Close() {
 	r.mu.Unlock()
 	r.patience.Stop()
 	r.cancel()
-	if r.hub != nil {
+	if r.ownHub {
 		_ = r.hub.Close() // says only which watch its backend holds up; the hub has reported it
 	}
 }
