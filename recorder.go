@@ -64,14 +64,15 @@ func (r *Recorder) Finish(err error) bool {
 func (r *Recorder) HasAfter() bool { return r.hooks.Load() != nil }
 
 // RunAfter runs what [After] registered, in order, each guarded, until nothing
-// is left, and then takes no more. The transport calls it once the response is
+// is left, and then takes no more. ctx is the call's, whose values they see
+// without its deadline or cancel. The transport calls it once the response is
 // out and holds the call's permit meanwhile.
-func (r *Recorder) RunAfter() {
+func (r *Recorder) RunAfter(ctx context.Context) {
 	h := r.hooks.Load()
 	if h == nil {
 		return
 	}
-	detached := context.WithoutCancel(r)
+	detached := context.WithoutCancel(ctx)
 	for taken := h.takeAfter(); len(taken) > 0; taken = h.takeAfter() {
 		for _, fn := range taken {
 			guard(func() { fn(detached) })

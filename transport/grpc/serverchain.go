@@ -80,7 +80,7 @@ func (s *Server) settle(c *serverCall) {
 	}
 	context.AfterFunc(c.Outer(), func() {
 		defer s.release(c) // deferred: a function may end its goroutine
-		c.RunAfter()
+		c.RunAfter(c)
 	})
 }
 
