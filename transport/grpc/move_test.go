@@ -398,6 +398,32 @@ func TestWaitForReadyWaitsForAnotherInstance(t *testing.T) {
 	})
 }
 
+// An address without an id is not its process: a call that waits goes to the
+// next one behind it. (It waited for ever.)
+func TestWaitForReadyReturnsToAnAddressWithoutAnID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		a := n.raw("a:1", func(s *rawStream) {
+			if s.ordinal == 1 {
+				s.refuse(wire.Draining, "")
+				time.AfterFunc(time.Second, s.conn.close)
+				return
+			}
+			answer("a")(s)
+		})
+		c := n.client("direct:///a:1")
+		c.awaitReady(t, 1)
+		began := time.Now()
+		if _, err := c.say(t.Context(), stdgrpc.WaitForReady(true)); err != nil || time.Since(began) < time.Second {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if a.requests.Load() != 2 || c.moves() != 1 {
+			t.Errorf("%d requests, %d moves", a.requests.Load(), c.moves())
+		}
+	})
+}
+
 // Header, Trailer and Peer hold the returned try's values; OnFinish runs once.
 func TestTargetsHoldTheReturnedTry(t *testing.T) {
 	t.Parallel()

@@ -132,7 +132,14 @@ func (a *attempt) proved() verdict {
 		if in.drain(a.pick.connection) {
 			client.observers.emit(materpc.Event{Type: materpc.InstanceDraining, Info: &a.call.RPCInfo, Peer: &in.peer})
 		}
-		return verdict{kind: materpc.ServerRefused, refused: byInstance, outcome: selector.Neutral}
+		v := verdict{kind: materpc.ServerRefused, refused: byInstance, outcome: selector.Neutral}
+		if in.peer.ID == "" {
+			// An address without an id outlives its process: the next connection
+			// may well reach another one, for which a waiting call must not wait
+			// in vain. The one that drains is out of the pick set.
+			v.refused = byConnection
+		}
+		return v
 	case wire.Overloaded:
 		return verdict{kind: materpc.ServerRefused, refused: byOverload, outcome: selector.Failure}
 	}
