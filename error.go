@@ -62,14 +62,14 @@ func (e *Error) Unwrap() error { return e.cause }
 // Is reports whether target is the error's kind, or the context error that a
 // timeout or a cancel stands for.
 func (e *Error) Is(target error) bool {
-	if kind, ok := target.(ErrorKind); ok { //nolint:errorlint // a target is compared, not unwrapped
+	if kind, ok := target.(ErrorKind); ok {
 		return kind == e.kind
 	}
 	switch e.kind {
 	case RPCTimeout, TimeoutByBusiness:
-		return target == context.DeadlineExceeded //nolint:errorlint // as above
+		return target == context.DeadlineExceeded
 	case CanceledByBusiness:
-		return target == context.Canceled //nolint:errorlint // as above
+		return target == context.Canceled
 	}
 	return false
 }

@@ -180,7 +180,7 @@ func (r *RPCInfo) Identity() string {
 }
 
 // Result returns the error that the call ended with; false while it runs.
-func (r *RPCInfo) Result() (error, bool) { //nolint:revive,staticcheck // the comma-ok form reads better than error last
+func (r *RPCInfo) Result() (error, bool) { //nolint:revive // the comma-ok form reads better than error last
 	if r.state.Load() != finished {
 		return nil, false
 	}

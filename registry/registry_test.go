@@ -6,9 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	kregistry "github.com/go-kratos/kratos/v2/registry"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/materpc/materpc/registry"
 	"github.com/materpc/materpc/registry/memory"

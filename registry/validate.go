@@ -38,11 +38,11 @@ func ValidateName(field, name string) error {
 	case name == "":
 		return fmt.Errorf("field %s is empty; it is part of the record's key", field)
 	case len(name) > MaxName:
-		return fmt.Errorf("field %s has %d bytes, at most %d are allowed: %.20q...", field, len(name), MaxName, name)
+		return fmt.Errorf("field %s has %d bytes, at most %d are allowed, starting with %.20q", field, len(name), MaxName, name)
 	case !utf8.ValidString(name):
 		return fmt.Errorf("field %s is not valid UTF-8: %q", field, name)
 	case strings.ContainsAny(name, `/\`):
-		return fmt.Errorf(`field %s must not contain a separator ("/" or "\"): %q; use "." or "-"`, field, name)
+		return fmt.Errorf("field %s must not contain a separator, slash or backslash: %q; use a dot or a hyphen", field, name)
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }):
 		return fmt.Errorf("field %s must not contain spaces or control characters: %q", field, name)
 	}

@@ -14,12 +14,12 @@ import (
 type Outcome uint8
 
 const (
-	// Success: the node answered as it should; its latency counts.
+	// Success means that the node answered as it should; its latency counts.
 	Success Outcome = iota
-	// Failure: the node is at fault or overloaded. Its weight falls; its
+	// Failure means that the node is at fault or overloaded. Its weight falls; its
 	// latency counts only when it is above the average.
 	Failure
-	// Neutral: says nothing about the node. Nothing is recorded.
+	// Neutral says nothing about the node. Nothing is recorded.
 	Neutral
 )
 

@@ -22,9 +22,9 @@ type faultyFiles struct {
 	after  map[string]func() error
 }
 
-func (f *faultyFiles) wrap(real local.Files) local.Files {
+func (f *faultyFiles) wrap(files local.Files) local.Files {
 	return local.Hooked{
-		Files:  real,
+		Files:  files,
 		Before: func(op, _ string) error { f.note(op); return f.run(f.hook(&f.before, op)) },
 		After:  func(op, _ string) error { return f.run(f.hook(&f.after, op)) },
 	}
@@ -246,7 +246,7 @@ func TestCaseB46RegisterInFlightDuringDeregister(t *testing.T) {
 			t.Errorf("Deregister: %v", err)
 		}
 		close(release)
-		<-registered
+		t.Log("ended:", <-registered)
 		synctest.Wait()
 		before := disk.total()
 		time.Sleep(10 * time.Second)

@@ -196,8 +196,17 @@ func TestCaseB39NamesAreExactAlsoInFileNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, key := range [][2]string{
-		{"user", "1"}, {"User", "1"}, {"user-admin", "1"}, {"user@1", "x"}, {"user", "1@x"}, {"user.", "1"}, {".user", "1"}, {"us%65r", "1"}, {"käse", "1"},
-		{strings.Repeat("Ü", 40), "1"}, {strings.Repeat("Ü", 40), "2"},
+		{"user", "1"},
+		{"User", "1"},
+		{"user-admin", "1"},
+		{"user@1", "x"},
+		{"user", "1@x"},
+		{"user.", "1"},
+		{".user", "1"},
+		{"us%65r", "1"},
+		{"käse", "1"},
+		{strings.Repeat("Ü", 40), "1"},
+		{strings.Repeat("Ü", 40), "2"},
 	} {
 		name := local.FileName(key[0], key[1])
 		if other, taken := seen[strings.ToLower(name)]; taken {

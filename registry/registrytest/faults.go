@@ -63,7 +63,7 @@ func watchCut(b *bench) {
 		mu.Lock()
 		defer mu.Unlock()
 		open++
-		return cutWatcher(next, ctx, cut)
+		return cutWatcher(ctx, next, cut)
 	}}
 	opened := func() int {
 		mu.Lock()
@@ -95,7 +95,7 @@ func ownerKilled(b *bench) {
 	victim, survivor, reader := b.open(), b.open(), b.open()
 	b.must(victim.Register(b.Context(), user("1")))
 	b.must(survivor.Register(b.Context(), user("2")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1", "2")
 	b.store.Kill(b.T, victim)
 	b.untilWithin(b.backend.Expiry+b.backend.Expiry/3+b.backend.Within, "the dead one's record expires", func() bool {
@@ -110,7 +110,7 @@ func killedBefore(b *bench) {
 	b.must(survivor.Register(b.Context(), user("2")))
 	b.store.Kill(b.T, victim)
 	b.pass(b.backend.Expiry / 2)
-	f := b.follow(b.Context(), b.open(), "user")
+	f := b.follow(b.Context(), b.open())
 	b.untilWithin(b.backend.Expiry+b.backend.Expiry/3+b.backend.Within, "the stale record goes", func() bool {
 		return slices.Equal(ids(f.newest()), []string{"2"})
 	})
@@ -121,7 +121,7 @@ func storeWiped(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
 	b.must(owner.Register(b.Context(), changed(user("1"), "weight", "0")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	b.store.Wipe(b.T)
 	b.untilWithin(b.backend.Expiry*2/3+b.backend.Within, "the newest data is back", func() bool {
@@ -141,7 +141,7 @@ func storeWiped(b *bench) {
 func garbageRecord(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	b.store.Garbage(b.T, "user")
 	b.never(2*b.backend.Within, "garbage changed the list", func() bool { return !slices.Equal(ids(f.newest()), []string{"1"}) })

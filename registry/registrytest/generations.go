@@ -77,14 +77,12 @@ func once(f fault) fault {
 	}
 }
 
-// late writes after a time, whatever its ctx says.
-func late(d time.Duration) fault {
-	return func(ctx context.Context, _ *kregistry.ServiceInstance, next func(context.Context) error) error {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		<-timer.C
-		return next(context.WithoutCancel(ctx))
-	}
+// late is a fault that writes after the slow time, whatever its ctx says.
+func late(ctx context.Context, _ *kregistry.ServiceInstance, next func(context.Context) error) error {
+	timer := time.NewTimer(slow)
+	defer timer.Stop()
+	<-timer.C
+	return next(context.WithoutCancel(ctx))
 }
 
 func (b *bench) state(r *registry.Registration, want registry.State) {
@@ -127,7 +125,7 @@ func terminalStays(b *bench) {
 
 func slowRegistrar(b *bench) {
 	owner := b.open()
-	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late(slow), OnDeregister: late(slow)}, user("1"))
+	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late, OnDeregister: late}, user("1"))
 	b.must(g.Register(b.Context()))
 	b.sees(owner, "user", "1")
 	b.must(g.Deregister(b.Context()))
@@ -172,7 +170,7 @@ func unreadable(context.Context, string, func(context.Context) ([]*kregistry.Ser
 // registerLate is invariant 1 for registrations: given up, then landed.
 func registerLate(b *bench) {
 	owner := b.open()
-	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late(slow)}, user("1"))
+	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late}, user("1"))
 	ctx, cancel := short(b.Context(), slow/3)
 	defer cancel()
 	began := time.Now()
@@ -190,7 +188,7 @@ func registerLate(b *bench) {
 
 func registerInFlight(b *bench) {
 	owner := b.open()
-	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late(slow)}, user("1"))
+	g := registry.NewRegistration(&Faulty{Registry: owner, OnRegister: late}, user("1"))
 	registered := make(chan error, 1)
 	go func() { registered <- g.Register(b.Context()) }()
 	b.pass(slow / 3)
@@ -224,7 +222,7 @@ func secondReplaces(b *bench) {
 func (b *bench) firstStays(reader registry.Registry, first *registry.Registration) {
 	b.Helper()
 	b.state(first, registry.Registered)
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	b.never(b.threeExpiries(), "the first generation's record changed or went", func() bool {
 		newest := f.newest()
@@ -257,7 +255,7 @@ func secondLate(b *bench) {
 	faulty := &Faulty{Registry: owner}
 	first := registry.NewRegistration(faulty, user("1"))
 	b.must(first.Register(b.Context()))
-	faulty.OnRegister = once(late(slow))
+	faulty.OnRegister = once(late)
 	second := first.Next(changed(user("1"), "weight", "0"))
 	ctx, cancel := short(b.Context(), slow/3)
 	defer cancel()
@@ -309,7 +307,7 @@ func withdrawFailsForEver(b *bench) {
 
 func withdrawHangs(b *bench) {
 	owner := b.open()
-	g := registry.NewRegistration(&Faulty{Registry: owner, OnDeregister: once(late(slow))}, user("1"))
+	g := registry.NewRegistration(&Faulty{Registry: owner, OnDeregister: once(late)}, user("1"))
 	b.must(g.Register(b.Context()))
 	ctx, cancel := short(b.Context(), slow/3)
 	defer cancel()

@@ -244,7 +244,7 @@ func hubUnreadable(b *bench) {
 		if broken.Load() {
 			return nil, errFault
 		}
-		return cutWatcher(next, ctx, lost)
+		return cutWatcher(ctx, next, lost)
 	}
 	hub, events := b.hub(d)
 	s, cancel := b.subscribe(hub)
@@ -265,7 +265,7 @@ func hubUnreadable(b *bench) {
 }
 
 // cutWatcher is a real watcher until lost is closed.
-func cutWatcher(next func(context.Context) (kregistry.Watcher, error), ctx context.Context, lost <-chan struct{}) (kregistry.Watcher, error) {
+func cutWatcher(ctx context.Context, next func(context.Context) (kregistry.Watcher, error), lost <-chan struct{}) (kregistry.Watcher, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	inner, err := next(ctx)
 	if err != nil {

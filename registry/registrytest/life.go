@@ -24,7 +24,7 @@ func outlivesCtx(b *bench) {
 	ctx, cancel := short(b.Context(), time.Second)
 	b.must(owner.Register(ctx, user("1")))
 	cancel()
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	before := f.count()
 	b.never(b.threeExpiries(), "the list changed", func() bool { return f.count() != before })
@@ -42,7 +42,7 @@ func failedReplacement(b *bench) {
 	if owner.Register(b.Context(), bad) == nil || owner.Register(ended, changed(user("1"), "weight", "9")) == nil {
 		b.Fatal("a bad replacement was accepted")
 	}
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	b.never(b.threeExpiries(), "the record changed or went", func() bool {
 		newest := f.newest()
@@ -53,7 +53,7 @@ func failedReplacement(b *bench) {
 // deregisterIsFinal is case B46.
 func deregisterIsFinal(b *bench) {
 	owner, reader := b.open(), b.open()
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.must(owner.Register(b.Context(), user("1")))
 	b.follows(f, "1")
 	b.must(owner.Deregister(b.Context(), user("1")))
@@ -79,7 +79,7 @@ func newestDataStays(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
 	b.must(owner.Register(b.Context(), changed(user("1"), "weight", "0")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	b.until("the newest data", func() bool { return f.newest()[0].Metadata["weight"] == "0" })
 	b.never(b.threeExpiries(), "older data came back", func() bool {

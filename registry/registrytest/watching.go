@@ -37,9 +37,9 @@ type follower struct {
 	err   error
 }
 
-func (b *bench) follow(ctx context.Context, d kregistry.Discovery, name string) *follower {
+func (b *bench) follow(ctx context.Context, d kregistry.Discovery) *follower {
 	b.Helper()
-	watcher, err := d.Watch(ctx, name)
+	watcher, err := d.Watch(ctx, "user")
 	b.must(err)
 	f := &follower{watcher: watcher, ended: make(chan struct{})}
 	go func() {
@@ -88,20 +88,20 @@ func firstList(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
 	b.sees(reader, "user", "1")
-	b.follows(b.follow(b.Context(), reader, "user"), "1")
+	b.follows(b.follow(b.Context(), reader), "1")
 }
 
 func laterWatcher(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
 	for range 3 {
-		b.follows(b.follow(b.Context(), reader, "user"), "1")
+		b.follows(b.follow(b.Context(), reader), "1")
 	}
 }
 
 func changeIsSeen(b *bench) {
 	owner, reader := b.open(), b.open()
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	for _, id := range []string{"1", "2"} {
 		b.must(owner.Register(b.Context(), user(id)))
 	}
@@ -116,7 +116,7 @@ func withdrawalIsSeen(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
 	b.must(owner.Register(b.Context(), user("2")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1", "2")
 	b.must(owner.Deregister(b.Context(), user("1")))
 	b.follows(f, "2")
@@ -127,7 +127,7 @@ func withdrawalIsSeen(b *bench) {
 func equalIsSilent(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	before := f.count()
 	for range 5 {
@@ -142,7 +142,7 @@ func equalIsSilent(b *bench) {
 func othersAreSilent(b *bench) {
 	owner, reader := b.open(), b.open()
 	b.must(owner.Register(b.Context(), user("1")))
-	f := b.follow(b.Context(), reader, "user")
+	f := b.follow(b.Context(), reader)
 	b.follows(f, "1")
 	before := f.count()
 	for i := range 10 {
@@ -154,7 +154,7 @@ func othersAreSilent(b *bench) {
 // ctxEndsNext is the last part of case B37.
 func ctxEndsNext(b *bench) {
 	ctx, cancel := context.WithCancel(b.Context())
-	f := b.follow(ctx, b.open(), "user")
+	f := b.follow(ctx, b.open())
 	b.pass(b.backend.Within)
 	cancel()
 	b.ends(f)
@@ -177,7 +177,7 @@ func (b *bench) ends(f *follower) {
 }
 
 func stopEndsNext(b *bench) {
-	f := b.follow(b.Context(), b.open(), "user")
+	f := b.follow(b.Context(), b.open())
 	b.pass(b.backend.Within)
 	b.must(f.watcher.Stop())
 	b.ends(f)
@@ -190,7 +190,7 @@ func stopEndsNext(b *bench) {
 // watchersAreIndependent is the watcher part of case B50.
 func watchersAreIndependent(b *bench) {
 	owner, reader := b.open(), b.open()
-	one, two := b.follow(b.Context(), reader, "user"), b.follow(b.Context(), reader, "user")
+	one, two := b.follow(b.Context(), reader), b.follow(b.Context(), reader)
 	b.must(owner.Register(b.Context(), user("1")))
 	b.follows(one, "1")
 	b.follows(two, "1")

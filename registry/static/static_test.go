@@ -7,9 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/google/go-cmp/cmp"
-
 	kregistry "github.com/go-kratos/kratos/v2/registry"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/materpc/materpc/registry"
 	"github.com/materpc/materpc/registry/static"

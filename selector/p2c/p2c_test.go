@@ -123,7 +123,7 @@ func TestTwoNodesDoNotStarve(t *testing.T) {
 
 func TestSlowNodeGetsLittleAndComesBack(t *testing.T) {
 	f := newFleet(100, 100, 100)
-	slow := int64(100 * ms)
+	slow := 100 * ms
 	how := func(n *selector.Node) behaviour {
 		if n == f.nodes[0] {
 			return behaviour{latency: slow}

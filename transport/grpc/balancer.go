@@ -164,7 +164,7 @@ func (f *fleet) wake(in *instance) {
 	if address.ServerName == "" {
 		address.ServerName = cmp.Or(description.Metadata[serverNameKey], f.client.target.serverName(description.Address))
 	}
-	subConn, err := f.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{
+	subConn, err := f.cc.NewSubConn([]resolver.Address{address}, balancer.NewSubConnOptions{ //nolint:staticcheck // one address it is
 		HealthCheckEnabled: f.client.healthCheck,
 		StateListener:      func(s balancer.SubConnState) { f.changed(in, s) },
 	})

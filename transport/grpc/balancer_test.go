@@ -519,7 +519,7 @@ func TestHealthCheckOption(t *testing.T) {
 		}
 		_ = c.conn.Close()
 		s.Stop()
-		<-served
+		t.Log("ended:", <-served)
 	})
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/go-kratos/kratos/v2/middleware"
 	kselector "github.com/go-kratos/kratos/v2/selector"
 	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/internal/budget"
@@ -141,7 +143,7 @@ func (c *client) enter() error {
 	c.running.Add(1)
 	if c.closing.Load() { // after the Add: Close either sees the call or is seen
 		c.leave()
-		return materpc.Classified(materpc.Local, reasoned(materpc.Local, stdgrpc.ErrClientConnClosing, nil), nil)
+		return materpc.Classified(materpc.Local, reasoned(materpc.Local, stdgrpc.ErrClientConnClosing, nil), nil) //nolint:staticcheck // what grpc-go says in this case
 	}
 	return nil
 }
@@ -174,7 +176,7 @@ func Close(ctx context.Context, conn *stdgrpc.ClientConn) error {
 		}
 	}
 	err = conn.Close()
-	if errors.Is(err, stdgrpc.ErrClientConnClosing) {
+	if status.Code(err) == codes.Canceled { // it was closed before
 		return nil
 	}
 	return err

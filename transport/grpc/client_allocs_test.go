@@ -28,7 +28,7 @@ func plainServer(t testing.TB) *bufconn.Listener {
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop()
-		<-served
+		t.Log("ended:", <-served)
 	})
 	return l
 }

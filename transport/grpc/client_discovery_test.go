@@ -69,6 +69,11 @@ func TestDiscovery(t *testing.T) {
 			}
 		})
 	})
+}
+
+// What was good stays in use; what nobody can dial is told.
+func TestDiscoveryFaults(t *testing.T) {
+	t.Parallel()
 	t.Run("error after a good list", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

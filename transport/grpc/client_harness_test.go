@@ -225,14 +225,6 @@ func register(t testing.TB, r *memory.Registry, id, address string, metadata ...
 	}
 }
 
-func deregister(t testing.TB, r *memory.Registry, id string) {
-	t.Helper()
-	in := &kregistry.ServiceInstance{ID: id, Name: "greeter"}
-	if err := r.Deregister(context.WithoutCancel(t.Context()), in); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // wantErr checks code and kind, and what every error of ours must be.
 func wantErr(t testing.TB, err error, code codes.Code, kind materpc.ErrorKind) {
 	t.Helper()

@@ -20,11 +20,9 @@ import (
 	"github.com/materpc/materpc/transport/grpc"
 )
 
-// Every try of every call carries our header, the caller's metadata and what
-// middlewares wrote, whatever contexts lie in between.
-func TestEveryTryCarriesTheHeader(t *testing.T) {
-	t.Parallel()
-	setHeader := grpc.WithMiddleware(func(next middleware.Handler) middleware.Handler {
+// Layers that put something between the call and its tries.
+var (
+	setHeader = grpc.WithMiddleware(func(next middleware.Handler) middleware.Handler {
 		return func(ctx context.Context, req any) (any, error) {
 			if tr, ok := ktransport.FromClientContext(ctx); ok {
 				tr.RequestHeader().Set("from-middleware", "m")
@@ -32,12 +30,12 @@ func TestEveryTryCarriesTheHeader(t *testing.T) {
 			return next(ctx, req)
 		}
 	})
-	derive := grpc.WithMiddleware(func(next middleware.Handler) middleware.Handler {
+	derive = grpc.WithMiddleware(func(next middleware.Handler) middleware.Handler {
 		return func(ctx context.Context, req any) (any, error) {
 			return next(metadata.AppendToOutgoingContext(ctx, "derived", "d"), req)
 		}
 	})
-	twice := grpc.WithCallInterceptor(func(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
+	twice = grpc.WithCallInterceptor(func(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
 		if err := invoker(ctx, method, req, reply, cc, opts...); err == nil {
 			return nil
 		}
@@ -45,6 +43,12 @@ func TestEveryTryCarriesTheHeader(t *testing.T) {
 		defer cancel()
 		return invoker(ctx, method, req, reply, cc, opts...)
 	})
+)
+
+// Every try of every call carries our header, the caller's metadata and what
+// middlewares wrote, whatever contexts lie in between.
+func TestEveryTryCarriesTheHeader(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		opts   []grpc.ClientOption
 		caller []string

@@ -171,7 +171,7 @@ func (c *rawConn) serve() {
 				return
 			}
 		case *http2.DataFrame:
-			if n := uint32(f.Length); n > 0 {
+			if n := f.Length; n > 0 {
 				_ = c.write(func() error {
 					return errors.Join(c.framer.WriteWindowUpdate(0, n), c.framer.WriteWindowUpdate(f.StreamID, n))
 				})

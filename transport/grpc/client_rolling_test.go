@@ -30,10 +30,9 @@ func TestRollingRestarts(t *testing.T) {
 	}
 }
 
-func rollingRestarts(t *testing.T, target string, addresses []string) {
-	n := newNet(t)
-	var ran atomic.Int64
-	greeter := &fakeGreeter{
+// countingGreeter takes its time and counts what it runs.
+func countingGreeter(ran *atomic.Int64) *fakeGreeter {
+	return &fakeGreeter{
 		hello: func(context.Context, *hellov1.SayHelloRequest) (*hellov1.SayHelloResponse, error) {
 			ran.Add(1)
 			time.Sleep(3 * time.Millisecond)
@@ -50,6 +49,12 @@ func rollingRestarts(t *testing.T, target string, addresses []string) {
 			return nil
 		},
 	}
+}
+
+func rollingRestarts(t *testing.T, target string, addresses []string) {
+	n := newNet(t)
+	var ran atomic.Int64
+	greeter := countingGreeter(&ran)
 	start := func(address string) func() {
 		s := grpc.NewServer(grpc.Listener(n.listen(address)))
 		hellov1.RegisterGreeterServer(s, greeter)

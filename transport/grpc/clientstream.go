@@ -138,10 +138,9 @@ func (s *clientStream) refused(err error) bool {
 	return !s.over && s.call.attempt.judge(s.ctx, err).refused != notRefused
 }
 
-// conclude ends the call with the end of its last try, once, and returns what
-// the caller gets.
-func (s *clientStream) conclude(err error) error {
-	return s.endOnce(func() error {
+// conclude ends the call with the end of its last try, once.
+func (s *clientStream) conclude(err error) {
+	s.endOnce(func() error {
 		if errors.Is(err, io.EOF) {
 			s.call.attempt.succeeded()
 			return io.EOF
@@ -151,13 +150,13 @@ func (s *clientStream) conclude(err error) error {
 }
 
 // fail ends the call with an error that has been judged.
-func (s *clientStream) fail(err error) { _ = s.endOnce(func() error { return err }) }
+func (s *clientStream) fail(err error) { s.endOnce(func() error { return err }) }
 
-func (s *clientStream) endOnce(result func() error) error {
+func (s *clientStream) endOnce(result func() error) {
 	s.end.Lock()
 	if s.over {
-		defer s.end.Unlock()
-		return s.err
+		s.end.Unlock()
+		return
 	}
 	s.over = true
 	s.err = result()
@@ -168,7 +167,14 @@ func (s *clientStream) endOnce(result func() error) error {
 	} else {
 		s.call.finished(err)
 	}
-	return err
+}
+
+// concluded ends the call and returns what the caller gets.
+func (s *clientStream) concluded(err error) error {
+	s.conclude(err)
+	s.end.Lock()
+	defer s.end.Unlock()
+	return s.err
 }
 
 // reopen replaces a try that ended with err by one at another instance.
@@ -237,7 +243,7 @@ func (s *clientStream) Header() (metadata.MD, error) {
 			failure = io.EOF
 		}
 		if errors.Is(failure, io.EOF) || !s.reopen(stream, failure) {
-			_ = s.conclude(failure) // RecvMsg returns it
+			s.conclude(failure) // RecvMsg returns it
 			return nil, nil
 		}
 	}
@@ -279,7 +285,7 @@ func (s *clientStream) sendError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return err
 	}
-	return s.conclude(err)
+	return s.concluded(err)
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -295,7 +301,7 @@ func (s *clientStream) RecvMsg(m any) error {
 			return nil
 		}
 		if s.committed.Load() || errors.Is(err, io.EOF) || !s.reopen(stream, err) {
-			return s.conclude(err)
+			return s.concluded(err)
 		}
 	}
 }

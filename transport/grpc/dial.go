@@ -101,7 +101,7 @@ func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
 	if o.credentials != nil {
 		opts = append(opts, stdgrpc.WithTransportCredentials(&socketCredentials{o.credentials, c}))
 		// Only an authority wins over the name that each address brings.
-		if name := o.credentials.Info().ServerName; name != "" {
+		if name := o.credentials.Info().ServerName; name != "" { //nolint:staticcheck // it has no other reader
 			opts = append(opts, stdgrpc.WithAuthority(name))
 		}
 	}

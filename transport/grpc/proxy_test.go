@@ -38,7 +38,7 @@ func TestProxyEnvironment(t *testing.T) {
 		if err := server.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
-		<-served
+		t.Log("ended:", <-served)
 	})
 	proxy, asked := connectProxy(t, endpoint.Host)
 	for target, proxied := range map[string]bool{

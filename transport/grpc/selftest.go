@@ -18,7 +18,7 @@ import (
 // says a refused stream in the texts that we know. It runs once a process, when
 // the first such status has to be judged, over an in-memory pipe, in a few
 // milliseconds; where it does not hold, only a gate's proof moves a call.
-var textsHold = sync.OnceValue(func() bool {
+var textsHold = sync.OnceValue(func() bool { //nolint:gochecknoglobals // a fact about the linked grpc-go, the same for all
 	return refusedText(rstRefusedStream) == unprocessedTexts[0] && refusedText(goAwayZero) == unprocessedTexts[1]
 })
 

@@ -31,7 +31,7 @@ func lostText(message string) bool {
 // closedText reports whether the message is grpc-go's for a ClientConn that was
 // closed under a running call.
 func closedText(message string) bool {
-	return message == status.Convert(stdgrpc.ErrClientConnClosing).Message()
+	return message == status.Convert(stdgrpc.ErrClientConnClosing).Message() //nolint:staticcheck // the text itself is meant
 }
 
 // contentType is in the trailer of a response that is nothing but trailers, so
