@@ -118,11 +118,8 @@ func (a *attempt) run(ctx context.Context, req any) error {
 			return nil
 		}
 		v := call.judge(ctx, err)
-		if v.unpicked && a.moves.refusal != nil {
-			return a.moves.refusal // says more than that nothing is left
-		}
 		if !a.mayMove(ctx, v) {
-			if !a.facts.sent {
+			if !a.facts.sent && !v.refusedBefore {
 				clearTargets(call.opts)
 			}
 			return v.err

@@ -18,11 +18,12 @@ import (
 
 // verdict is what this hop makes of a try that failed.
 type verdict struct {
-	kind     materpc.ErrorKind
-	refused  refusal
-	outcome  selector.Outcome // for the instance's statistics
-	err      error            // what the caller gets
-	unpicked bool             // the try found no instance
+	kind          materpc.ErrorKind
+	refused       refusal
+	outcome       selector.Outcome // for the instance's statistics
+	err           error            // what the caller gets
+	unpicked      bool             // the try found no instance
+	refusedBefore bool             // so err is the refusal of the try before
 }
 
 // refusal says who proved that no user code ran, if anybody.
@@ -58,6 +59,10 @@ func (a *attempt) judge(ctx context.Context, err error) verdict {
 		return v
 	}
 	v.err = a.classified(v.kind, err)
+	if v.unpicked && a.moves.refusal != nil {
+		// The refusal that made the call move says more than that nothing is left.
+		v.err, v.refusedBefore = a.moves.refusal, true
+	}
 	return v
 }
 
