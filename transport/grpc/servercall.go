@@ -80,9 +80,22 @@ func (c *serverCall) begin(ctx context.Context, fullMethod string) {
 
 // serveUnary is the handler that grpc-go knows.
 func (m *serverMethod) serveUnary(srv any, ctx context.Context, decode func(any) error, interceptor stdgrpc.UnaryServerInterceptor) (any, error) { //nolint:revive // grpc-go's order of arguments
+	growStack(0)
 	c := &serverCall{method: m, srv: srv, decode: decode, interceptor: interceptor}
 	c.begin(ctx, m.fullMethod)
 	return m.server.serve(c)
+}
+
+// growStack makes the goroutine of a call grow its stack here, where few frames
+// have to be copied. It would otherwise do so in the depth of reading the
+// message, as it does under raw grpc-go, and every layer of ours would make
+// that dearer: 5.5 us a call there, 3.5 us here (bench, unary). It returns a byte
+// of its frame, so that the frame exists.
+//
+//go:noinline
+func growStack(i int) byte {
+	var room [3 << 10]byte
+	return room[i]
 }
 
 // callUser is the innermost layer: middlewares, interceptors, handler.

@@ -73,6 +73,7 @@ func (m *serverMethod) serveStream(srv any, ss stdgrpc.ServerStream) error {
 }
 
 func (m *serverMethod) run(srv any, ss stdgrpc.ServerStream, fullMethod string, next stdgrpc.StreamHandler) error {
+	growStack(0)
 	c := &streamCall{value: Stream{ServerStream: ss, next: next}}
 	c.serverCall.method, c.serverCall.srv = m, srv
 	c.serverCall.stream, c.value.call = &c.value, &c.serverCall
