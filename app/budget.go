@@ -47,7 +47,7 @@ func newBudget(o *options, now time.Time) *budget {
 		hook.bound = unlimited
 		share := 1.0
 		if hooks > 0 {
-			hook.reserve = min(hookBound, o.stop*3/10/time.Duration(hooks))
+			hook.reserve = min(hookBound, o.stop/10*3/time.Duration(hooks))
 		}
 		var sum time.Duration
 		for i := range fixed {

@@ -355,7 +355,7 @@ func TestCaseB57StopDuringEveryStartStep(t *testing.T) {
 func TestCaseB57StopBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := newTrace()
-		a := app.New(quiet(app.Server(newFakeServer(tr, "s")), app.BeforeStart(tr.hook("h", 0, nil)))...)
+		a := app.New(quiet(app.Server(newFakeServer(tr, "s")), app.Events(func(e app.Event) { tr.add(e.Step) }))...)
 		if err := a.Stop(); err != nil {
 			t.Errorf("Stop = %v", err)
 		}
@@ -372,6 +372,18 @@ func TestCaseB57StopBeforeRun(t *testing.T) {
 			t.Errorf("second Run = %v", err)
 		}
 	})
+}
+
+func TestParentEndedBeforeRun(t *testing.T) {
+	for range 20 {
+		tr := newTrace()
+		parent, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := app.New(quiet(app.Context(parent), app.Events(func(e app.Event) { tr.add(e.Step) }))...).Run()
+		if got := tr.list(); err != nil || len(got) != 0 {
+			t.Errorf("Run = %v, ran %v", err, got)
+		}
+	}
 }
 
 func TestCaseB57SecondSignalForcesTheServerStop(t *testing.T) {
@@ -395,6 +407,9 @@ func TestCaseB57SecondSignalForcesTheServerStop(t *testing.T) {
 		signals.c <- syscall.SIGTERM
 		err := r.end(t, 3*time.Second)
 		wantIs(t, err, app.ErrLeftBehind)
+		if gap := tr.gap("second", "a2"); gap > time.Second {
+			t.Errorf("a stuck hook after the server stop took %v", gap)
+		}
 		if gap := tr.gap("second", "s cut"); gap > 200*time.Millisecond {
 			t.Errorf("the server stop was forced after %v", gap)
 		}
@@ -486,6 +501,9 @@ func TestCaseB60HealthTracksReadiness(t *testing.T) {
 			t.Errorf("Run = %v", err)
 		}
 		expect("stopped", health.NotServing)
+		if got := st.Phase(); got != health.Stopped {
+			t.Errorf("phase %v, want stopped", got)
+		}
 		if _, known := st.Check("nope"); known {
 			t.Error("an unknown name is known")
 		}

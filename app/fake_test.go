@@ -91,6 +91,8 @@ type fakeServer struct {
 	quit       chan error    // Start returns what comes here
 	busy       time.Duration // Stop takes it, unless its ctx ends
 	hang       chan struct{} // Stop ignores its ctx until it is closed
+	lateErr    error         // Start returns it after Stop
+	wantsCtx   bool          // Start ends with its ctx, not with Stop
 
 	once     sync.Once
 	stopped  chan struct{}
@@ -112,9 +114,13 @@ func (s *fakeServer) Start(ctx context.Context) error {
 		sleep(context.WithoutCancel(ctx), s.startAfter)
 		return s.startErr
 	}
+	if s.wantsCtx {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	select {
 	case <-s.stopped:
-		return nil
+		return s.lateErr
 	case err := <-s.quit:
 		return err
 	}

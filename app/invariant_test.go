@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	kregistry "github.com/go-kratos/kratos/v2/registry"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/materpc/materpc/app"
@@ -46,6 +47,22 @@ func TestInvariant07SetSurvivesTheLifecycleOfAnApp(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestInvariant07SecondAppWithTheSameStateStartsANewLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := health.New()
+		for life := range 2 {
+			s := &boundServer{fakeServer: newFakeServer(newTrace(), "s"), endpoint: "grpc://127.0.0.1:1", st: st}
+			r := started(t, quiet(app.Server(s))...)
+			if got, _ := st.Check(""); got != health.Serving {
+				t.Errorf("life %d: %v", life+1, got)
+			}
+			if err := r.Stop(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 func TestInvariant08StartAndStopAreOneOrderedSequenceEach(t *testing.T) {
@@ -100,6 +117,111 @@ func TestInvariant08NoWindowWhenNothingWasRegistered(t *testing.T) {
 		if err := r.Stop(); err != nil || time.Since(began) != 0 {
 			t.Errorf("Stop = %v after %v", err, time.Since(began))
 		}
+	})
+}
+
+func TestInvariant08NoWindowWhenRegisterWasInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrace()
+		reg := newFakeRegistrar(tr)
+		reg.onRegister = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		r := started(t, quiet(app.Server(newFakeServer(tr, "s")), app.Registrar(reg))...)
+		began := time.Now()
+		if err := r.Stop(); err != nil || time.Since(began) > 500*time.Millisecond {
+			t.Errorf("Stop = %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestInvariant08BoundServerIsReleasedWithoutBeingStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrace()
+		s := &boundServer{fakeServer: newFakeServer(tr, "s"), endpoint: "grpc://127.0.0.1:1"}
+		err := start(quiet(app.Server(s), app.BeforeStart(func(context.Context) error { return errRoot }))...).end(t, time.Second)
+		wantIs(t, err, errRoot)
+		if diff := cmp.Diff([]string{"s bind", "s stop", "s stopped"}, tr.list()); diff != "" {
+			t.Errorf("order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestInvariant08LateErrorOfStartIsToldOnlyAfterAWholeStart(t *testing.T) {
+	for name, opts := range map[string][]app.Option{
+		"ready":        nil,
+		"failed start": {app.AfterStart(func(context.Context) error { return errRoot })},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				errLate := errors.New("late")
+				s := newFakeServer(newTrace(), "s")
+				s.lateErr = errLate
+				r := start(quiet(append(opts, app.Server(s))...)...)
+				time.Sleep(time.Second)
+				_ = r.Stop()
+				err := r.end(t, time.Second)
+				if errors.Is(err, errLate) != (opts == nil) || errors.Is(err, errRoot) == (opts == nil) {
+					t.Errorf("Run = %v", err)
+				}
+			})
+		})
+	}
+}
+
+func TestServerWhoseStartEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeServer(newTrace(), "s")
+		s.wantsCtx = true
+		r := started(t, quiet(app.Server(s))...)
+		began := time.Now()
+		if err := r.Stop(); err != nil || time.Since(began) != 0 {
+			t.Errorf("Stop = %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// slowDirectory is a registrar that can be read back, after a while.
+type slowDirectory struct {
+	*fakeRegistrar
+	kregistry.Discovery
+	takes time.Duration
+}
+
+func (d slowDirectory) GetService(context.Context, string) ([]*kregistry.ServiceInstance, error) {
+	time.Sleep(d.takes)
+	return nil, nil
+}
+
+func TestInvariant02DeregistrationIsConfirmedByReadingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrace()
+		reg := slowDirectory{fakeRegistrar: newFakeRegistrar(tr), takes: 500 * time.Millisecond}
+		reg.onDeregister = func(context.Context) error { return errRoot }
+		r := started(t, quiet(app.Server(newFakeServer(tr, "s")), app.Registrar(reg), app.RegistrarTimeout(200*time.Millisecond))...)
+		if err := r.Stop(); err != nil {
+			t.Errorf("Stop = %v although the record is known to be gone", err)
+		}
+		if got := tr.gap("deregister", "s stop"); got != 2500*time.Millisecond {
+			t.Errorf("the servers were stopped %v after, want the reading back and then the window", got)
+		}
+	})
+}
+
+func TestCaseB57SecondSignalEndsTheReadingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := newTrace()
+		reg := slowDirectory{fakeRegistrar: newFakeRegistrar(tr), takes: time.Hour}
+		reg.onDeregister = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		var signals fakeSignals
+		r := started(t, app.Name("svc"), app.Slog(nil), signals.option(), app.Server(newFakeServer(tr, "s")), app.Registrar(reg))
+		signals.c <- syscall.SIGTERM
+		time.Sleep(time.Second)
+		tr.add("second")
+		signals.c <- syscall.SIGTERM
+		wantIs(t, r.end(t, 3*time.Second), app.ErrLeftBehind)
+		if gap := tr.gap("second", "s stop"); gap > 200*time.Millisecond {
+			t.Errorf("the server stop was forced after %v", gap)
+		}
+		time.Sleep(2 * time.Hour) // until the reading that was left behind ends
 	})
 }
 
@@ -178,6 +300,9 @@ func TestInvariant10ServerThatIgnoresItsContextIsLeftBehind(t *testing.T) {
 		if tr.count("a") != 1 {
 			t.Error("the after-stop hook did not run")
 		}
+		if s.startCtx.Err() == nil {
+			t.Error("the ctx of its Start goes on")
+		}
 		close(s.hang)
 	})
 }
@@ -199,6 +324,9 @@ func TestInvariant10StopTimeoutBoundsTheWhole(t *testing.T) {
 				wantIs(t, err, context.DeadlineExceeded)
 				if took := time.Since(began); took > timeout {
 					t.Errorf("the stop took %v", took)
+				}
+				if first, second := tr.gap("b1", "b2"), tr.gap("b2", "deregister"); first > second+100*time.Millisecond {
+					t.Errorf("hook 1 got %v, hook 2 %v", first, second)
 				}
 				for _, name := range []string{"b1", "b2", "deregister", "s cut", "a1", "a2"} {
 					if tr.count(name) == 0 {

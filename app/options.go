@@ -120,9 +120,8 @@ func Name(name string) Option { return func(o *options) { o.name = name } }
 // Version sets the service version.
 func Version(version string) Option { return func(o *options) { o.version = version } }
 
-// Metadata adds service metadata; the map is copied.
+// Metadata adds service metadata; New copies the map.
 func Metadata(md map[string]string) Option {
-	md = maps.Clone(md)
 	return func(o *options) {
 		if o.metadata == nil {
 			o.metadata = make(map[string]string, len(md))

@@ -83,14 +83,14 @@ func (r *run) run() error {
 	return join(append([]error{r.root}, r.stop()...)...)
 }
 
-// wait blocks until the app is asked to stop (nil) or a server fails.
+// wait blocks until the app is asked to stop or a server fails, and returns the
+// error of that server.
 func (r *run) wait() error {
 	select {
 	case <-r.app.asked.Done():
-		return nil
 	case <-r.broken.Done():
-		return context.Cause(r.broken)
 	}
+	return context.Cause(r.broken)
 }
 
 // watch turns signals and the end of the parent ctx into a stop, from before

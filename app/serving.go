@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-kratos/kratos/v2/transport"
@@ -24,13 +23,12 @@ const (
 
 // serving is one server from its Start on.
 type serving struct {
-	name     string
-	srv      transport.Server
-	ctx      context.Context // of Start: not ended by a stop, requests inherit it
-	endCtx   context.CancelFunc
-	stopping atomic.Bool
-	ended    chan struct{} // closed when Start has returned; err is final then
-	err      error
+	name   string
+	srv    transport.Server
+	ctx    context.Context // of Start: not ended by a stop, requests inherit it
+	endCtx context.CancelFunc
+	ended  chan struct{} // closed when Start has returned; err is final then
+	err    error
 }
 
 func newServing(base context.Context, index int, srv transport.Server) *serving {
@@ -62,19 +60,20 @@ func (r *run) serve() error {
 		select {
 		case <-ready:
 		case <-s.ended:
-		case <-live: // start finds out why
-			return nil
+		case <-live:
+			return nil // interrupted
 		}
 	}
 	return nil
 }
 
-// start runs Start to its end; fail is told of an error that nobody asked for.
+// start runs Start to its end and tells fail of its error, which has an effect
+// as long as the stop has not begun.
 // Start may return nil early: such a server serves in the background.
 func (s *serving) start(fail context.CancelCauseFunc) {
 	s.err = fmt.Errorf("app: %s Start: ended its goroutine without returning", s.name)
 	defer func() { // deferred: Start may call runtime.Goexit
-		if s.err != nil && !s.stopping.Load() {
+		if s.err != nil {
 			fail(s.err)
 		}
 		close(s.ended)
@@ -98,7 +97,6 @@ func (s *serving) ready() (ready <-chan struct{}) {
 // error is not reported again; what Start says after the Stop of a server that
 // was never ready is a consequence of that Stop.
 func (s *serving) stop(ctx context.Context, root error, ready bool) error {
-	s.stopping.Store(true)
 	defer s.endCtx()
 	err := call(ctx, s.name+" Stop", patience{grace: leaveBehind}, s.srv.Stop)
 	if errors.Is(err, ErrLeftBehind) {

@@ -110,6 +110,53 @@ func TestInvariant12SlowOrPanickingWatcherDelaysNobody(t *testing.T) {
 	})
 }
 
+func TestInvariant01CanceledWatchIsNotToldWhatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := health.New()
+		var r recorder
+		gate := make(chan struct{})
+		cancel := st.Watch("", func(s health.Status) {
+			r.add(s)
+			if len(r.all()) == 2 {
+				<-gate
+			}
+		})
+		st.SetPhase(health.Ready)
+		synctest.Wait()
+		st.SetPhase(health.Draining)
+		cancel()
+		close(gate)
+		synctest.Wait()
+		want := []health.Status{health.NotServing, health.Serving}
+		if diff := cmp.Diff(want, r.all()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestInvariant01ResultOfAnEarlierLifeDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := health.New()
+		db := &fakeCheck{}
+		if err := st.AddCheck("db", db.run); err != nil {
+			t.Fatal(err)
+		}
+		st.SetPhase(health.Ready)
+		if !serving(st, "") {
+			t.Error("not serving")
+		}
+		st.SetPhase(health.Starting)
+		db.set(errors.New("down"))
+		var r recorder
+		defer st.Watch("", r.add)()
+		st.SetPhase(health.Ready)
+		synctest.Wait()
+		if diff := cmp.Diff([]health.Status{health.NotServing}, r.all()); diff != "" {
+			t.Errorf("told (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestWatchCancelFromInsideAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := health.New()
