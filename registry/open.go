@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,18 @@ import (
 
 // SchemeLocal is the scheme that a plain path stands for.
 const SchemeLocal = "local"
+
+// Variable is the environment variable that names a registry.
+const Variable = "MATERPC_REGISTRY"
+
+// FromEnvironment returns the name in the environment variable
+// MATERPC_REGISTRY, else fallback. It is meant for the default of a flag.
+func FromEnvironment(fallback string) string {
+	if name := os.Getenv(Variable); name != "" {
+		return name
+	}
+	return fallback
+}
 
 // Opener makes the registry that a URL scheme names.
 type Opener struct {

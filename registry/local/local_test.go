@@ -290,7 +290,7 @@ func TestWipedDirectoryWithdrawsNobodyWhoBeats(t *testing.T) {
 
 // TestClockStepsDoNotMatter has every file time lie by an hour while readers
 // look; in the bubble the wall clock is off by decades besides.
-func TestClockStepsDoNotMatter(t *testing.T) {
+func TestInvariant09ClockStepsExpireNobody(t *testing.T) {
 	t.Parallel()
 	for _, step := range []time.Duration{-time.Hour, time.Hour} {
 		t.Run(step.String(), func(t *testing.T) {

@@ -108,7 +108,7 @@ func eofIsGood(err error) error {
 
 // A ctx that ends cuts the wait of Close short; a raw connection is closed and
 // named.
-func TestCloseBounds(t *testing.T) {
+func TestInvariant10CloseWaitEndsWhatOutlastsIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNet(t)

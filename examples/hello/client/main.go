@@ -21,7 +21,7 @@ import (
 
 func main() {
 	target := flag.String("target", "discovery:///hello", "the `target`: discovery:///NAME, direct:///HOST:PORT or HOST:PORT")
-	registryName := flag.String("registry", "local", "the `registry` that discovery asks: local, local:///DIR or a path")
+	registryName := flag.String("registry", registry.FromEnvironment("local"), "the `registry` that discovery asks: local, local:///DIR or a path")
 	name := flag.String("name", "world", "whom to greet")
 	timeout := flag.Duration("timeout", 5*time.Second, "for all calls together")
 	flag.Parse()

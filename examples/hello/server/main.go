@@ -26,7 +26,7 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:0", "the `address` to listen on; port 0 takes a free one")
-	name := flag.String("registry", "local", "the `registry`: local, local:///DIR or a path")
+	name := flag.String("registry", registry.FromEnvironment("local"), "the `registry`: local, local:///DIR or a path")
 	window := flag.Duration("window", 2*time.Second, "how long calls are still served after deregistration")
 	flag.Parse()
 	if err := run(*addr, *name, *window, os.Stdout); err != nil {
