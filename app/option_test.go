@@ -110,7 +110,9 @@ func TestStartHookContextLivesUntilTheServersStop(t *testing.T) {
 			go func() { <-ctx.Done(); tr.add("worker ended") }()
 			return nil
 		}
-		r := started(t, quiet(app.Server(newFakeServer(tr, "s")), app.Registrar(newFakeRegistrar(tr)), app.BeforeStart(worker))...)
+		s := newFakeServer(tr, "s")
+		s.busy = 500 * time.Millisecond
+		r := started(t, quiet(app.Server(s), app.Registrar(newFakeRegistrar(tr)), app.BeforeStart(worker))...)
 		if err := r.Stop(); err != nil {
 			t.Error(err)
 		}
