@@ -17,7 +17,8 @@ func (c *client) callLayer(next clientHandler) clientHandler {
 			if !returned { // a middleware panicked, or ended the goroutine
 				err = materpc.Errorf(materpc.Panic, "materpc: a client middleware did not return")
 			}
-			if err != nil || call.stream == nil {
+			// A layer that brought a stream of its own left us none to follow.
+			if err != nil || call.stream == nil || call.stream.stream() == nil {
 				call.finished(err)
 			}
 		}()
