@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
 
@@ -24,7 +25,7 @@ type Error struct {
 // as ErrorInfo, a message, and the cause that a %w verb names.
 func Errorf(kind ErrorKind, format string, args ...any) *Error {
 	text := fmt.Errorf(format, args...)
-	s := status.New(kind.Code(), text.Error())
+	s := status.New(failed(kind.Code()), text.Error())
 	if detailed, err := s.WithDetails(&errdetails.ErrorInfo{Reason: kind.Reason()}); err == nil {
 		s = detailed
 	}
@@ -35,7 +36,18 @@ func Errorf(kind ErrorKind, format string, args ...any) *Error {
 // knows about it. peer is the instance that the call had spoken to, or nil.
 func Classified(kind ErrorKind, err error, peer *Peer) *Error {
 	s := status.Convert(err)
+	if s.Code() == codes.OK { // nil, or an error that says OK of itself
+		s = status.Newf(codes.Unknown, "materpc: an error with status OK: %v", err)
+	}
 	return &Error{kind: kind, status: s, cause: err, peer: peer}
+}
+
+// failed is the code itself, unless it says that nothing failed.
+func failed(code codes.Code) codes.Code {
+	if code == codes.OK {
+		return codes.Unknown
+	}
+	return code
 }
 
 // Kind returns what happened.

@@ -14,6 +14,7 @@ import (
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/internal/budget"
@@ -52,7 +53,8 @@ type client struct {
 
 	running atomic.Int64
 	closing atomic.Bool
-	idle    chan struct{} // signalled when running reaches 0 while closing
+	drained sync.Once
+	idle    chan struct{} // closed when running reaches 0 while closing
 }
 
 // NewClient returns a ClientConn for target, governed by materpc: use it with
@@ -76,9 +78,7 @@ type client struct {
 func NewClient(target string, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
 	o := defaultClientOptions()
 	o.endpoint = target
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o.apply(opts)
 	return o.dial()
 }
 
@@ -87,9 +87,7 @@ func NewClient(target string, opts ...ClientOption) (*stdgrpc.ClientConn, error)
 func Dial(_ context.Context, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
 	o := defaultClientOptions()
 	o.secure = true
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o.apply(opts)
 	return o.dial()
 }
 
@@ -97,9 +95,7 @@ func Dial(_ context.Context, opts ...ClientOption) (*stdgrpc.ClientConn, error) 
 func DialInsecure(_ context.Context, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
 	o := defaultClientOptions()
 	WithInsecure()(&o)
-	for _, opt := range opts {
-		opt(&o)
-	}
+	o.apply(opts)
 	return o.dial()
 }
 
@@ -112,11 +108,15 @@ func newNonce() string { return rand.Text()[:16] }
 // method of that name, and no call of it leaves the process.
 const probeMethod = "/materpc.probe/"
 
-type probe struct{ client *client }
+// probe travels as an option: messages are for everybody's eyes.
+type probe struct {
+	stdgrpc.EmptyCallOption
+	client *client
+}
 
 func clientOf(conn *stdgrpc.ClientConn) (*client, error) {
 	var p probe
-	err := conn.Invoke(context.Background(), probeMethod, &p, nil) //nolint:contextcheck // answered by our own interceptor
+	err := conn.Invoke(context.Background(), probeMethod, &emptypb.Empty{}, &emptypb.Empty{}, &p) //nolint:contextcheck // answered by our own interceptor
 	if p.client == nil {
 		return nil, fmt.Errorf("materpc: the connection to %q is not governed by materpc: make it with NewClient (%w)", conn.Target(), errors.Join(err))
 	}
@@ -125,24 +125,23 @@ func clientOf(conn *stdgrpc.ClientConn) (*client, error) {
 
 // unary is the outermost interceptor: one run is one logical call.
 func (c *client) unary(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
-	if p, ok := req.(*probe); ok {
-		p.client = c
+	if method == probeMethod {
+		for _, opt := range opts {
+			if p, ok := opt.(*probe); ok {
+				p.client = c
+			}
+		}
 		return nil
 	}
 	call := c.newCall(ctx, method, materpc.Unary, cc, opts)
 	call.reply, call.invoker = reply, invoker
-	if err := c.enter(); err != nil {
-		call.runOnFinish(err)
-		return err
-	}
 	return c.chain(call, call, req)
 }
 
-// enter counts a call in; a client that is closing takes none.
+// enter counts a call in, until leave; a client that is closing refuses it.
 func (c *client) enter() error {
 	c.running.Add(1)
 	if c.closing.Load() { // after the Add: Close either sees the call or is seen
-		c.leave()
 		return materpc.Classified(materpc.Local, reasoned(materpc.Local, stdgrpc.ErrClientConnClosing, nil), nil) //nolint:staticcheck // what grpc-go says in this case
 	}
 	return nil
@@ -150,10 +149,7 @@ func (c *client) enter() error {
 
 func (c *client) leave() {
 	if c.running.Add(-1) == 0 && c.closing.Load() {
-		select {
-		case c.idle <- struct{}{}:
-		default:
-		}
+		c.drained.Do(func() { close(c.idle) })
 	}
 }
 
@@ -169,7 +165,7 @@ func Close(ctx context.Context, conn *stdgrpc.ClientConn) error {
 	c.closing.Store(true)
 	wait, cancel := context.WithTimeout(ctx, c.closeWait)
 	defer cancel()
-	for c.running.Load() > 0 && wait.Err() == nil {
+	if c.running.Load() > 0 {
 		select {
 		case <-c.idle:
 		case <-wait.Done():

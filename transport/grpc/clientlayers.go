@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
 )
 
 // callLayer starts the call and finishes it, exactly once. A stream that was
@@ -12,21 +13,22 @@ func (c *client) callLayer(next clientHandler) clientHandler {
 	return func(_ context.Context, call *clientCall, req any) (err error) {
 		ctx := c.observers.start(call, &call.RPCInfo)
 		call.traced = ctx
-		returned := false
+		err = errLayerPanic // stands when a layer panics or ends the goroutine
 		defer func() {
-			if !returned { // a middleware panicked, or ended the goroutine
-				err = materpc.Errorf(materpc.Panic, "materpc: a client middleware did not return")
-			}
 			// A layer that brought a stream of its own left us none to follow.
 			if err != nil || call.stream == nil || call.stream.stream() == nil {
+				call.attempt.settle(selector.Neutral, c.now()) // if nobody has
 				call.finished(err)
 			}
 		}()
-		err = next(ctx, call, req)
-		returned = true
+		if err = c.enter(); err == nil {
+			err = next(ctx, call, req)
+		}
 		return err
 	}
 }
+
+var errLayerPanic error = materpc.Errorf(materpc.Panic, "materpc: a client middleware or interceptor did not return")
 
 // timeoutLayer applies the client's own timeout to unary calls. It never
 // extends the caller's deadline.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/go-kratos/kratos/v2/log"
@@ -50,8 +51,31 @@ type clientOptions struct {
 	faults      []error
 }
 
+// apply runs the options; a nil one is none.
+func (o *clientOptions) apply(opts []ClientOption) {
+	for _, opt := range opts {
+		if opt != nil {
+			opt(o)
+		}
+	}
+}
+
 func (o *clientOptions) fault(format string, args ...any) {
 	o.faults = append(o.faults, fmt.Errorf(format, args...))
+}
+
+// given returns what is there of an option's arguments; each nil is a fault.
+func given[T any](o *clientOptions, option string, list []T) []T {
+	kept := make([]T, 0, len(list))
+	for i, argument := range list {
+		v := reflect.ValueOf(argument)
+		if !v.IsValid() || (v.Kind() == reflect.Func || v.Kind() == reflect.Pointer) && v.IsNil() {
+			o.fault("%s: argument %d is nil; leave it out", option, i+1)
+			continue
+		}
+		kept = append(kept, argument)
+	}
+	return kept
 }
 
 // duration checks a duration that may be 0 but not negative; one of more than
@@ -132,7 +156,9 @@ func WithTimeout(timeout time.Duration) ClientOption {
 // WithMiddleware adds Kratos middlewares for unary calls, once per call,
 // outermost first, in one order with [WithCallInterceptor].
 func WithMiddleware(m ...middleware.Middleware) ClientOption {
-	return func(o *clientOptions) { o.unaryUser = append(o.unaryUser, m...) }
+	return func(o *clientOptions) {
+		o.unaryUser = append(o.unaryUser, given(o, "WithMiddleware", m)...)
+	}
 }
 
 // WithStreamMiddleware adds Kratos middlewares for streams, once per stream:
@@ -140,14 +166,16 @@ func WithMiddleware(m ...middleware.Middleware) ClientOption {
 // grpc.ClientStream. A layer that needs the end of the call registers on
 // materpc.FromContext(ctx) with OnFinish.
 func WithStreamMiddleware(m ...middleware.Middleware) ClientOption {
-	return func(o *clientOptions) { o.streamUser = append(o.streamUser, m...) }
+	return func(o *clientOptions) {
+		o.streamUser = append(o.streamUser, given(o, "WithStreamMiddleware", m)...)
+	}
 }
 
 // WithCallInterceptor adds interceptors that run once per logical unary call,
 // around all its attempts and moves.
 func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		for _, interceptor := range in {
+		for _, interceptor := range given(o, "WithCallInterceptor", in) {
 			o.unaryUser = append(o.unaryUser, callInterceptor(interceptor))
 		}
 	}
@@ -158,7 +186,7 @@ func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 // [WithStreamMiddleware].
 func WithStreamCallInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		for _, interceptor := range in {
+		for _, interceptor := range given(o, "WithStreamCallInterceptor", in) {
 			o.streamUser = append(o.streamUser, callStreamInterceptor(interceptor))
 		}
 	}
@@ -167,18 +195,24 @@ func WithStreamCallInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOpti
 // WithUnaryInterceptor adds interceptors that run once per attempt, inside
 // ours.
 func WithUnaryInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
-	return func(o *clientOptions) { o.attempts = append(o.attempts, in...) }
+	return func(o *clientOptions) {
+		o.attempts = append(o.attempts, given(o, "WithUnaryInterceptor", in)...)
+	}
 }
 
 // WithStreamInterceptor adds stream interceptors that run once per attempt to
 // open a stream, inside ours.
 func WithStreamInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
-	return func(o *clientOptions) { o.streamTries = append(o.streamTries, in...) }
+	return func(o *clientOptions) {
+		o.streamTries = append(o.streamTries, given(o, "WithStreamInterceptor", in)...)
+	}
 }
 
 // WithNodeFilter adds Kratos filters, evaluated on every pick.
 func WithNodeFilter(filters ...kselector.NodeFilter) ClientOption {
-	return func(o *clientOptions) { o.filters = append(o.filters, filters...) }
+	return func(o *clientOptions) {
+		o.filters = append(o.filters, given(o, "WithNodeFilter", filters)...)
+	}
 }
 
 // WithStrategy sets the load-balancing strategy. Default: p2c.
@@ -253,18 +287,24 @@ func WithHealthCheck(healthCheck bool) ClientOption {
 
 // WithTracer adds tracers, see materpc.Tracer.
 func WithTracer(t ...materpc.Tracer) ClientOption {
-	return func(o *clientOptions) { o.observers.tracers = append(o.observers.tracers, t...) }
+	return func(o *clientOptions) {
+		o.observers.tracers = append(o.observers.tracers, given(o, "WithTracer", t)...)
+	}
 }
 
 // WithEvents adds event handlers, see materpc.EventHandler.
 func WithEvents(h ...materpc.EventHandler) ClientOption {
-	return func(o *clientOptions) { o.observers.handlers = append(o.observers.handlers, h...) }
+	return func(o *clientOptions) {
+		o.observers.handlers = append(o.observers.handlers, given(o, "WithEvents", h)...)
+	}
 }
 
 // WithOptions adds grpc-go's own options. Service configs, load-balancing
 // policies and idle timeouts among them are without effect.
 func WithOptions(opts ...stdgrpc.DialOption) ClientOption {
-	return func(o *clientOptions) { o.dialOptions = append(o.dialOptions, opts...) }
+	return func(o *clientOptions) {
+		o.dialOptions = append(o.dialOptions, given(o, "WithOptions", opts)...)
+	}
 }
 
 // WithPrintDiscoveryDebugLog exists for Kratos; discovery is told by events.

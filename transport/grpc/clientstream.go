@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/materpc/materpc"
+	"github.com/materpc/materpc/selector"
 )
 
 // clientStream is a stream as the caller sees it: one logical call over one or,
@@ -29,9 +30,11 @@ type clientStream struct {
 	early     atomic.Pointer[error] // a try that ended while it was being opened
 	asking    atomic.Bool           // Header asks grpc-go, which ends a stream without header as if it were well
 
+	current atomic.Pointer[stdgrpc.ClientStream] // written under mu
+
+	reading sync.Mutex // see read
 	mu      sync.Mutex // held while a try is replaced
-	current stdgrpc.ClientStream
-	request any // the one message of a server stream, for a next try
+	request any        // the one message of a server stream, for a next try
 	sent    bool
 	closed  bool // CloseSend was called
 
@@ -44,10 +47,6 @@ type clientStream struct {
 func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *stdgrpc.ClientConn, method string, streamer stdgrpc.Streamer, opts ...stdgrpc.CallOption) (stdgrpc.ClientStream, error) {
 	call := c.newCall(ctx, method, materpc.ShapeOf(desc.ClientStreams, desc.ServerStreams), cc, opts)
 	call.desc, call.streamer = desc, streamer
-	if err := c.enter(); err != nil {
-		call.runOnFinish(err)
-		return nil, err
-	}
 	s := &clientStream{call: call, ctx: call}
 	call.stream = s
 	if err := c.chain(call, call, nil); err != nil {
@@ -64,14 +63,18 @@ func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *st
 // ends it.
 func (s *clientStream) throughUser(ctx context.Context, layers middleware.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
-	stream, err := streamOf(layers(ctx, nil))
-	if err != nil {
-		cancel()
-		return err
+	err := errLayerPanic
+	defer func() {
+		if err != nil { // before the cancel, whose own end would else be the call's
+			s.fail(err)
+			cancel()
+		}
+	}()
+	s.wrapped, err = streamOf(layers(ctx, nil))
+	if err == nil {
+		s.call.OnFinish(func(error) { cancel() })
 	}
-	s.wrapped = stream
-	s.call.OnFinish(func(error) { cancel() })
-	return nil
+	return err
 }
 
 // establish opens the first try. Client and bidi streams keep grpc-go's own
@@ -103,7 +106,7 @@ func (s *clientStream) try(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.current = stream
+	s.current.Store(&stream)
 	if ended := s.early.Load(); ended != nil {
 		s.tryEnded(*ended)
 	}
@@ -122,7 +125,10 @@ func (s *clientStream) tryEnded(err error) {
 	if err == nil {
 		if !s.asking.Load() {
 			s.conclude(io.EOF)
+			return
 		}
+		// The reader finds out how it really ended, or gives up with the ctx.
+		context.AfterFunc(s.ctx, func() { s.conclude(io.EOF) })
 		return
 	}
 	if s.committed.Load() || s.ctx.Err() != nil || closedText(status.Convert(err).Message()) || !s.refused(err) {
@@ -150,7 +156,12 @@ func (s *clientStream) conclude(err error) {
 }
 
 // fail ends the call with an error that has been judged.
-func (s *clientStream) fail(err error) { s.endOnce(func() error { return err }) }
+func (s *clientStream) fail(err error) {
+	s.endOnce(func() error {
+		s.call.attempt.settle(selector.Neutral, s.call.client.now()) // if nobody has
+		return err
+	})
+}
 
 func (s *clientStream) endOnce(result func() error) {
 	s.end.Lock()
@@ -179,46 +190,55 @@ func (s *clientStream) concluded(err error) error {
 
 // reopen replaces a try that ended with err by one at another instance.
 func (s *clientStream) reopen(failed stdgrpc.ClientStream, err error) bool {
+	moved, err := s.replace(failed, err)
+	if err != nil {
+		s.fail(err) // without s.mu: hooks of the finish may use the stream
+	}
+	return moved
+}
+
+// replace is reopen under s.mu. Its error, if any, ends the call.
+func (s *clientStream) replace(failed stdgrpc.ClientStream, err error) (moved bool, failure error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.committed.Load() || s.current != failed {
-		return s.current != failed
+	if current := s.stream(); s.committed.Load() || current != failed {
+		return current != failed, nil
 	}
 	if over, _ := s.ended(); over {
-		return false
+		return false, nil
 	}
 	if v := s.call.judge(s.ctx, err); !s.call.attempt.mayMove(s.ctx, v) {
-		s.fail(v.err)
-		return false
+		return false, v.err
 	}
 	if err := s.call.attempt.run(s.ctx, nil); err != nil {
-		s.fail(err)
-		return false
+		return false, err
 	}
-	return s.resend()
+	if err := s.resend(); err != nil {
+		return false, s.call.judge(s.ctx, err).err
+	}
+	return true, nil
 }
 
 // resend gives the new try what the refused one had been given.
-func (s *clientStream) resend() bool {
+func (s *clientStream) resend() error {
+	stream := s.stream()
 	if s.sent {
-		if err := s.current.SendMsg(s.request); err != nil {
-			s.conclude(err)
-			return false
+		if err := stream.SendMsg(s.request); err != nil {
+			return err
 		}
 	}
 	if s.closed {
-		if err := s.current.CloseSend(); err != nil {
-			s.conclude(err)
-			return false
-		}
+		return stream.CloseSend()
 	}
-	return true
+	return nil
 }
 
+// stream returns the try in use, nil before the first.
 func (s *clientStream) stream() stdgrpc.ClientStream {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current
+	if current := s.current.Load(); current != nil {
+		return *current
+	}
+	return nil
 }
 
 // Header implements grpc.ClientStream. A try that was refused has no header,
@@ -238,7 +258,10 @@ func (s *clientStream) Header() (metadata.MD, error) {
 		}
 		// The stream ended without a header; RecvMsg tells why, and decodes
 		// nothing.
-		failure := stream.RecvMsg(&emptypb.Empty{})
+		failure, current := s.read(stream, &emptypb.Empty{})
+		if !current {
+			continue
+		}
 		if failure == nil {
 			failure = io.EOF
 		}
@@ -257,7 +280,7 @@ func (s *clientStream) CloseSend() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	return s.current.CloseSend()
+	return s.stream().CloseSend()
 }
 
 // Context implements grpc.ClientStream.
@@ -275,7 +298,7 @@ func (s *clientStream) SendMsg(m any) error {
 	} else {
 		s.request, s.sent = m, true
 	}
-	stream := s.current
+	stream := s.stream()
 	s.mu.Unlock()
 	return s.sendError(stream.SendMsg(m))
 }
@@ -295,15 +318,36 @@ func (s *clientStream) RecvMsg(m any) error {
 			return err
 		}
 		stream := s.stream()
-		err := stream.RecvMsg(m)
+		err, current := s.read(stream, m)
+		if !current {
+			continue
+		}
 		if err == nil {
-			s.committed.Store(true)
+			if !s.call.desc.ServerStreams { // the one reply is read with the status behind it
+				s.conclude(io.EOF)
+			}
 			return nil
 		}
 		if s.committed.Load() || errors.Is(err, io.EOF) || !s.reopen(stream, err) {
 			return s.concluded(err)
 		}
 	}
+}
+
+// read reads from a try, unless another has taken its place. Until something
+// is committed only one reads at a time: beside RecvMsg a Header may have to.
+func (s *clientStream) read(stream stdgrpc.ClientStream, m any) (err error, current bool) { //nolint:revive,staticcheck // the comma-ok form
+	if !s.committed.Load() {
+		s.reading.Lock()
+		defer s.reading.Unlock()
+		if s.stream() != stream {
+			return nil, false
+		}
+	}
+	if err = stream.RecvMsg(m); err == nil {
+		s.committed.Store(true)
+	}
+	return err, true
 }
 
 // ended reports the end that another path has already found, a Header that had
