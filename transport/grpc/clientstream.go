@@ -336,7 +336,7 @@ func (s *clientStream) RecvMsg(m any) error {
 
 // read reads from a try, unless another has taken its place. Until something
 // is committed only one reads at a time: beside RecvMsg a Header may have to.
-func (s *clientStream) read(stream stdgrpc.ClientStream, m any) (err error, current bool) { //nolint:revive,staticcheck // the comma-ok form
+func (s *clientStream) read(stream stdgrpc.ClientStream, m any) (err error, current bool) { //nolint:revive // the comma-ok form
 	if !s.committed.Load() {
 		s.reading.Lock()
 		defer s.reading.Unlock()
