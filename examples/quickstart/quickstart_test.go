@@ -1,14 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -16,38 +16,6 @@ import (
 
 	"github.com/materpc/materpc"
 )
-
-// TestRollingRestarts runs the README's command, as a binary of its own, for as
-// short as it takes to restart and to kill, once with and once without the
-// window.
-func TestRollingRestarts(t *testing.T) {
-	t.Parallel()
-	binary := filepath.Join(t.TempDir(), "quickstart")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	for _, window := range []string{"300ms", "0"} {
-		t.Run("window "+window, func(t *testing.T) {
-			t.Parallel()
-			command := exec.CommandContext(t.Context(), binary, "-duration", "5s", "-rate", "100", "-window", window, "-json")
-			var progress strings.Builder
-			command.Stderr = &progress
-			out, err := command.Output()
-			if err != nil {
-				t.Fatalf("%v\n%s", err, progress.String())
-			}
-			lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-			var got map[string]float64
-			if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
-				t.Fatalf("last line %q: %v", lines[len(lines)-1], err)
-			}
-			if got["failed"] != 0 || got["calls"] < 400 || got["streams"] < 40 || got["restarts"] < 1 || got["servers"] != 3 ||
-				got["p50_ms"] < 20 || got["p99_ms"] < got["p50_ms"] {
-				t.Errorf("summary %v\n%s", got, progress.String())
-			}
-		})
-	}
-}
 
 func TestConfigReportsAllFaultsAtOnce(t *testing.T) {
 	t.Parallel()
@@ -107,4 +75,98 @@ func TestUnusableRegistry(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("error %v does not name %s", err, file)
 	}
+}
+
+// TestOutputFindsTheAddress: in pieces, among other lines, of which the last
+// are kept.
+func TestOutputFindsTheAddress(t *testing.T) {
+	t.Parallel()
+	o := newOutput()
+	for _, piece := range []string{"warn", "ing\nserving on 127.0", ".0.1:5\nserving on again\n", strings.Repeat("x\n", keptLines)} {
+		if n, err := o.Write([]byte(piece)); n != len(piece) || err != nil {
+			t.Fatalf("Write: %d, %v", n, err)
+		}
+	}
+	if address := <-o.serving; address != "127.0.0.1:5" {
+		t.Errorf("address %q", address)
+	}
+	if said := o.tail(); strings.Contains(said, "warning") || strings.Count(said, "x") != keptLines {
+		t.Errorf("kept %q", said)
+	}
+}
+
+func TestHistogramQuantiles(t *testing.T) {
+	t.Parallel()
+	var h histogram
+	if h.quantile(0.99) != 0 {
+		t.Error("a quantile of nothing")
+	}
+	for ms := range 1000 {
+		h.add(time.Duration(ms+1) * time.Millisecond)
+	}
+	for share, want := range map[float64]time.Duration{0.5: 500 * time.Millisecond, 0.99: 990 * time.Millisecond, 1: time.Second} {
+		if got := h.quantile(share); got < want || got > want*102/100 {
+			t.Errorf("quantile %v: %v, want %v and at most 2 %% more", share, got, want)
+		}
+	}
+	h.add(time.Hour) // beyond the last bucket
+	if got := h.quantile(1); got < time.Minute {
+		t.Errorf("an hour counts as %v", got)
+	}
+}
+
+// TestStatusLine: answers a second over the last second, on a line that fits.
+func TestStatusLine(t *testing.T) {
+	t.Parallel()
+	at := func(elapsed time.Duration, answers int) status {
+		return status{
+			elapsed: elapsed, whole: 10 * time.Second, counts: counts{calls: 4200, repicked: 3},
+			servers: []life{{id: "a", state: serving}, {id: "b", state: leaving}}, answers: map[string]int{"a": answers},
+		}
+	}
+	var speed speedometer
+	for i := range 40 {
+		at(time.Duration(i)*100*time.Millisecond, i*5).line(&speed, true)
+	}
+	got := at(4*time.Second, 300).line(&speed, true) // 50 a second, then 105 at once
+	if want := "  4.0s  ━━━━━━┄┄┄┄┄┄┄┄┄┄  ●150 ◐0   /s  4200 calls  0 failed  3 re-picked"; got != want {
+		t.Errorf("got\n%q, want\n%q", got, want)
+	}
+	if got := cut(got, 10); got != "  4.0s  ━━" {
+		t.Errorf("cut to %q", got)
+	}
+}
+
+// TestDistance: what is read arrives a round trip later, in order, and a close
+// ends the wait.
+func TestDistance(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		const delay = 10 * time.Millisecond
+		c := &distantConn{Conn: near, delay: delay, arrivals: make(chan arrival, 8), closed: make(chan struct{})}
+		go c.receive()
+		began := time.Now()
+		go func() {
+			_, _ = far.Write([]byte("ab"))
+			_, _ = far.Write([]byte("c"))
+		}()
+		buffer := make([]byte, 1)
+		var got []byte
+		for range 3 {
+			if _, err := c.Read(buffer); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, buffer...)
+		}
+		if took := time.Since(began); string(got) != "abc" || took != delay {
+			t.Errorf("read %q after %v, want abc after %v: messages overlap on their way", got, took, delay)
+		}
+		_ = far.Close()
+		if _, err := c.Read(buffer); !errors.Is(err, io.EOF) || time.Since(began) != 2*delay {
+			t.Errorf("after the end: %v after %v", err, time.Since(began))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
