@@ -76,9 +76,10 @@ func (a *attempt) begin(in *instance, now int64) {
 }
 
 // pickTime is the time of a pick on the client's clock: the call's start as
-// long as that is fresh, which saves a clock read.
+// long as that is fresh, which saves a clock read. Code of users in between takes
+// the time it likes.
 func (a *attempt) pickTime() int64 {
-	if a.waited || a.moves.count > 0 || a.pick.instance != nil {
+	if a.waited || a.call.client.layered || a.moves.count > 0 || a.pick.instance != nil {
 		return a.call.client.now()
 	}
 	return int64(a.call.Start().Sub(a.call.client.epoch))
@@ -88,6 +89,7 @@ func (a *attempt) pickTime() int64 {
 func (a *attempt) failed(kind materpc.ErrorKind, cause error) {
 	a.settle(selector.Neutral, a.call.client.now())
 	a.pick = pick{instance: a.pick.instance, failure: kind, cause: cause}
+	a.waited = true // a call that waits for READY picks again
 	a.facts = facts{}
 }
 

@@ -67,6 +67,8 @@ func (o *clientOptions) client(t target) *client {
 		subset: o.subset, drainGrace: o.drainGrace, closeWait: o.closeWait, healthCheck: o.healthCheck,
 		unaryUser: o.unaryUser, streamUser: o.streamUser, textsHold: textsHold, idle: make(chan struct{}),
 	}
+	c.layered = len(o.unaryUser)+len(o.streamUser)+len(o.attempts)+len(o.streamTries)+len(o.observers.tracers)+
+		len(o.dialOptions) > 0
 	if c.destination == "" {
 		c.destination = t.destination()
 	}
