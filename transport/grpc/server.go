@@ -132,7 +132,10 @@ func (s *Server) newGRPCServer() (server *stdgrpc.Server) {
 func (s *Server) Use(selector string, m ...kmiddleware.Middleware) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.options.middleware.add(selector, m)
+	fault := func(format string, args ...any) {
+		s.faults = append(s.faults, fmt.Errorf("transport/grpc: "+format, args...))
+	}
+	s.options.middleware.add(selector, given(fault, "Use", m))
 	for _, method := range s.methods {
 		method.compile()
 	}
