@@ -50,6 +50,8 @@ type Server struct {
 	over     chan struct{}  // closed when Stop is done
 	serving  sync.Once
 
+	connections atomic.Int64 // counted where they are bounded
+
 	mu       sync.Mutex
 	faults   []error
 	methods  map[string]*serverMethod // by full method; read without mu once serving
