@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -61,11 +62,6 @@ type serverOptions struct {
 
 func defaultServerOptions() serverOptions {
 	return serverOptions{network: "tcp", address: ":0", exitWait: defaultExitWait}
-}
-
-// fault notes what only the option itself can see.
-func (o *serverOptions) fault(format string, args ...any) {
-	o.early = append(o.early, fmt.Errorf("transport/grpc: "+format, args...))
 }
 
 // faults returns all that is wrong with the options.
@@ -152,7 +148,7 @@ func Slog(logger *slog.Logger) ServerOption {
 
 // Middleware adds middlewares for unary methods, the first outermost.
 func Middleware(m ...kmiddleware.Middleware) ServerOption {
-	return func(s *Server) { s.options.middleware.use(given(s.options.fault, "Middleware", m)) }
+	return func(s *Server) { s.options.middleware.use(m) }
 }
 
 // StreamMiddleware adds middlewares for streams. They run once around the
@@ -160,22 +156,18 @@ func Middleware(m ...kmiddleware.Middleware) ServerOption {
 // when the handler returns. A ctx passed on reaches the handler through
 // Context(), a grpc.ServerStream passed on as req replaces the stream.
 func StreamMiddleware(m ...kmiddleware.Middleware) ServerOption {
-	return func(s *Server) { s.options.streamMiddleware.use(given(s.options.fault, "StreamMiddleware", m)) }
+	return func(s *Server) { s.options.streamMiddleware.use(m) }
 }
 
 // UnaryInterceptor adds interceptors inside the middlewares.
 func UnaryInterceptor(in ...stdgrpc.UnaryServerInterceptor) ServerOption {
-	return func(s *Server) {
-		s.options.unary = append(s.options.unary, given(s.options.fault, "UnaryInterceptor", in)...)
-	}
+	return func(s *Server) { s.options.unary = append(s.options.unary, in...) }
 }
 
 // StreamInterceptor adds interceptors inside the gate, around the stream
 // middlewares' handler.
 func StreamInterceptor(in ...stdgrpc.StreamServerInterceptor) ServerOption {
-	return func(s *Server) {
-		s.options.stream = append(s.options.stream, given(s.options.fault, "StreamInterceptor", in)...)
-	}
+	return func(s *Server) { s.options.stream = append(s.options.stream, in...) }
 }
 
 // Options adds options of grpc-go; they come after ours and win. A raw
@@ -183,7 +175,7 @@ func StreamInterceptor(in ...stdgrpc.StreamServerInterceptor) ServerOption {
 // grpc.StreamInterceptor outside the gate; use the Chain forms. A raw
 // grpc.UnknownServiceHandler bypasses the gate; use [UnknownService].
 func Options(opts ...stdgrpc.ServerOption) ServerOption {
-	return func(s *Server) { s.options.grpc = append(s.options.grpc, given(s.options.fault, "Options", opts)...) }
+	return func(s *Server) { s.options.grpc = append(s.options.grpc, opts...) }
 }
 
 // UnknownService handles calls of methods that nobody registered. It passes
@@ -202,7 +194,7 @@ func CustomHealth() ServerOption {
 func HealthState(state *health.State) ServerOption {
 	return func(s *Server) {
 		if state == nil {
-			s.options.fault("HealthState is nil; leave the option out for a state of the server's own")
+			s.options.early = append(s.options.early, errors.New("transport/grpc: HealthState is nil; leave the option out for a state of the server's own"))
 		}
 		s.options.health = state
 	}
@@ -221,23 +213,17 @@ func Name(name string) ServerOption {
 
 // Admit adds admissions to the gate, asked in order, the first refusal counts.
 func Admit(admissions ...Admission) ServerOption {
-	return func(s *Server) {
-		s.options.admissions = append(s.options.admissions, given(s.options.fault, "Admit", admissions)...)
-	}
+	return func(s *Server) { s.options.admissions = append(s.options.admissions, admissions...) }
 }
 
 // Tracers adds tracers, the first outermost.
 func Tracers(tracers ...materpc.Tracer) ServerOption {
-	return func(s *Server) {
-		s.options.tracers = append(s.options.tracers, given(s.options.fault, "Tracers", tracers)...)
-	}
+	return func(s *Server) { s.options.tracers = append(s.options.tracers, tracers...) }
 }
 
 // Events adds event handlers.
 func Events(handlers ...materpc.EventHandler) ServerOption {
-	return func(s *Server) {
-		s.options.events = append(s.options.events, given(s.options.fault, "Events", handlers)...)
-	}
+	return func(s *Server) { s.options.events = append(s.options.events, handlers...) }
 }
 
 // ExitWait is how long Stop lets running handlers go on, 5 s by default; the
