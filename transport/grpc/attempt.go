@@ -2,9 +2,12 @@ package grpc
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/selector"
@@ -41,7 +44,7 @@ type pick struct {
 // outcome.
 type facts struct {
 	picked   bool // an instance was picked
-	ended    bool // Done said more than that the connection was not READY
+	ended    bool // so that grpc-go may try again by itself
 	sent     bool // a stream was created
 	received bool
 	trailer  metadata.MD
@@ -73,9 +76,10 @@ func (a *attempt) begin(in *instance, now int64) {
 }
 
 // pickTime is the time of a pick on the client's clock: the call's start as
-// long as that is fresh, which saves a clock read.
+// long as that is fresh, which saves a clock read. Code of users in between takes
+// the time it likes.
 func (a *attempt) pickTime() int64 {
-	if a.waited || a.moves.count > 0 || a.pick.instance != nil {
+	if a.waited || a.call.client.layered || a.moves.count > 0 || a.pick.instance != nil {
 		return a.call.client.now()
 	}
 	return int64(a.call.Start().Sub(a.call.client.epoch))
@@ -85,18 +89,31 @@ func (a *attempt) pickTime() int64 {
 func (a *attempt) failed(kind materpc.ErrorKind, cause error) {
 	a.settle(selector.Neutral, a.call.client.now())
 	a.pick = pick{instance: a.pick.instance, failure: kind, cause: cause}
+	a.waited = true // a call that waits for READY picks again
 	a.facts = facts{}
 }
 
 // done is the balancer's Done.
 func (a *attempt) done(info balancer.DoneInfo) {
 	a.facts = facts{
-		picked: true, ended: info.BytesSent || info.Err != nil,
+		picked: true, ended: replayable(info),
 		sent: info.BytesSent, received: info.BytesReceived, trailer: info.Trailer,
 	}
 	if !info.BytesSent {
 		a.settle(selector.Neutral, a.pick.began)
 	}
+}
+
+// replayable reports whether grpc-go may go on by itself after such an end: no
+// stream could be created, or it was not processed (research/grpcgo/1, section
+// 1.2). A pick after any other end is an interceptor's that repeats the try, and
+// one after a Done that says nothing follows a connection that was not READY.
+func replayable(info balancer.DoneInfo) bool {
+	s := status.Convert(info.Err)
+	if !info.BytesSent {
+		return s.Code() == codes.Unavailable
+	}
+	return !info.BytesReceived && (info.Err == nil || slices.Contains(unprocessedTexts, s.Message()))
 }
 
 // settle gives the try's outcome to the instance's statistics, once a pick.

@@ -44,6 +44,7 @@ type client struct {
 	drainGrace   time.Duration
 	closeWait    time.Duration
 	healthCheck  bool
+	layered      bool // code of users may run between a call's start and its pick
 	textsHold    func() bool
 	textsWarning sync.Once
 

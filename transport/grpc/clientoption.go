@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/go-kratos/kratos/v2/log"
@@ -62,20 +61,6 @@ func (o *clientOptions) apply(opts []ClientOption) {
 
 func (o *clientOptions) fault(format string, args ...any) {
 	o.faults = append(o.faults, fmt.Errorf(format, args...))
-}
-
-// given returns what is there of an option's arguments; each nil is a fault.
-func given[T any](o *clientOptions, option string, list []T) []T {
-	kept := make([]T, 0, len(list))
-	for i, argument := range list {
-		v := reflect.ValueOf(argument)
-		if !v.IsValid() || (v.Kind() == reflect.Func || v.Kind() == reflect.Pointer) && v.IsNil() {
-			o.fault("%s: argument %d is nil; leave it out", option, i+1)
-			continue
-		}
-		kept = append(kept, argument)
-	}
-	return kept
 }
 
 // duration checks a duration that may be 0 but not negative; one of more than
@@ -157,7 +142,7 @@ func WithTimeout(timeout time.Duration) ClientOption {
 // outermost first, in one order with [WithCallInterceptor].
 func WithMiddleware(m ...middleware.Middleware) ClientOption {
 	return func(o *clientOptions) {
-		o.unaryUser = append(o.unaryUser, given(o, "WithMiddleware", m)...)
+		o.unaryUser = append(o.unaryUser, given(o.fault, "WithMiddleware", m)...)
 	}
 }
 
@@ -167,7 +152,7 @@ func WithMiddleware(m ...middleware.Middleware) ClientOption {
 // materpc.FromContext(ctx) with OnFinish.
 func WithStreamMiddleware(m ...middleware.Middleware) ClientOption {
 	return func(o *clientOptions) {
-		o.streamUser = append(o.streamUser, given(o, "WithStreamMiddleware", m)...)
+		o.streamUser = append(o.streamUser, given(o.fault, "WithStreamMiddleware", m)...)
 	}
 }
 
@@ -175,7 +160,7 @@ func WithStreamMiddleware(m ...middleware.Middleware) ClientOption {
 // around all its attempts and moves.
 func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		for _, interceptor := range given(o, "WithCallInterceptor", in) {
+		for _, interceptor := range given(o.fault, "WithCallInterceptor", in) {
 			o.unaryUser = append(o.unaryUser, callInterceptor(interceptor))
 		}
 	}
@@ -186,7 +171,7 @@ func WithCallInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 // [WithStreamMiddleware].
 func WithStreamCallInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		for _, interceptor := range given(o, "WithStreamCallInterceptor", in) {
+		for _, interceptor := range given(o.fault, "WithStreamCallInterceptor", in) {
 			o.streamUser = append(o.streamUser, callStreamInterceptor(interceptor))
 		}
 	}
@@ -196,7 +181,7 @@ func WithStreamCallInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOpti
 // ours.
 func WithUnaryInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		o.attempts = append(o.attempts, given(o, "WithUnaryInterceptor", in)...)
+		o.attempts = append(o.attempts, given(o.fault, "WithUnaryInterceptor", in)...)
 	}
 }
 
@@ -204,14 +189,14 @@ func WithUnaryInterceptor(in ...stdgrpc.UnaryClientInterceptor) ClientOption {
 // open a stream, inside ours.
 func WithStreamInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
 	return func(o *clientOptions) {
-		o.streamTries = append(o.streamTries, given(o, "WithStreamInterceptor", in)...)
+		o.streamTries = append(o.streamTries, given(o.fault, "WithStreamInterceptor", in)...)
 	}
 }
 
 // WithNodeFilter adds Kratos filters, evaluated on every pick.
 func WithNodeFilter(filters ...kselector.NodeFilter) ClientOption {
 	return func(o *clientOptions) {
-		o.filters = append(o.filters, given(o, "WithNodeFilter", filters)...)
+		o.filters = append(o.filters, given(o.fault, "WithNodeFilter", filters)...)
 	}
 }
 
@@ -288,14 +273,14 @@ func WithHealthCheck(healthCheck bool) ClientOption {
 // WithTracer adds tracers, see materpc.Tracer.
 func WithTracer(t ...materpc.Tracer) ClientOption {
 	return func(o *clientOptions) {
-		o.observers.tracers = append(o.observers.tracers, given(o, "WithTracer", t)...)
+		o.observers.tracers = append(o.observers.tracers, given(o.fault, "WithTracer", t)...)
 	}
 }
 
 // WithEvents adds event handlers, see materpc.EventHandler.
 func WithEvents(h ...materpc.EventHandler) ClientOption {
 	return func(o *clientOptions) {
-		o.observers.handlers = append(o.observers.handlers, given(o, "WithEvents", h)...)
+		o.observers.handlers = append(o.observers.handlers, given(o.fault, "WithEvents", h)...)
 	}
 }
 
@@ -303,7 +288,7 @@ func WithEvents(h ...materpc.EventHandler) ClientOption {
 // policies and idle timeouts among them are without effect.
 func WithOptions(opts ...stdgrpc.DialOption) ClientOption {
 	return func(o *clientOptions) {
-		o.dialOptions = append(o.dialOptions, given(o, "WithOptions", opts)...)
+		o.dialOptions = append(o.dialOptions, given(o.fault, "WithOptions", opts)...)
 	}
 }
 

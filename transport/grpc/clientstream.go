@@ -24,11 +24,9 @@ type clientStream struct {
 	call *clientCall
 	ctx  context.Context // of the tries
 
-	wrapped   stdgrpc.ClientStream  // what a user's layer made of it
-	committed atomic.Bool           // a message was accepted or something received: no move any more
-	opening   atomic.Bool           // a try is being opened; its end is the opener's
-	early     atomic.Pointer[error] // a try that ended while it was being opened
-	asking    atomic.Bool           // Header asks grpc-go, which ends a stream without header as if it were well
+	wrapped   stdgrpc.ClientStream // what a user's layer made of it
+	committed atomic.Bool          // a message was accepted or something received: no move any more
+	asking    atomic.Bool          // Header asks grpc-go, which ends a stream without header as if it were well
 
 	current atomic.Pointer[stdgrpc.ClientStream] // written under mu
 
@@ -38,9 +36,19 @@ type clientStream struct {
 	sent    bool
 	closed  bool // CloseSend was called
 
-	end  sync.Mutex // guards what follows, and the attempt's settling
-	over bool
-	err  error // what RecvMsg returns once over; io.EOF for success
+	end    sync.Mutex // guards what follows, and the attempt's settling
+	over   bool
+	err    error // what RecvMsg returns once over; io.EOF for success
+	latest *streamTry
+	first  streamTry
+}
+
+// streamTry is one try of a stream. grpc-go may tell of its end late, from
+// another goroutine, when the next try runs: that end says nothing any more.
+type streamTry struct {
+	stream  *clientStream
+	opening atomic.Bool           // its end is the opener's
+	early   atomic.Pointer[error] // it ended while it was being opened
 }
 
 // newStream is the outermost stream interceptor: one run is one logical call.
@@ -86,7 +94,6 @@ func (s *clientStream) establish(ctx context.Context) error {
 	if call.desc.ClientStreams {
 		call.opts = append(call.opts, stdgrpc.MaxRetryRPCBufferSize(replayBuffer))
 	}
-	call.opts = append(call.opts, stdgrpc.OnFinish(s.tryEnded))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return call.attempt.run(ctx, nil)
@@ -99,54 +106,78 @@ const replayBuffer = 256 << 10
 // try opens one try. s.mu is held.
 func (s *clientStream) try(ctx context.Context) error {
 	call := s.call
-	s.early.Store(nil)
-	s.opening.Store(true)
-	stream, err := call.streamer(ctx, call.desc, call.cc, call.method, call.opts...)
-	s.opening.Store(false)
+	t := s.nextTry()
+	t.opening.Store(true)
+	opts := append(call.opts[:len(call.opts):len(call.opts)], stdgrpc.OnFinish(t.ended))
+	stream, err := call.streamer(ctx, call.desc, call.cc, call.method, opts...)
+	t.opening.Store(false)
 	if err != nil {
 		return err
 	}
 	s.current.Store(&stream)
-	if ended := s.early.Load(); ended != nil {
-		s.tryEnded(*ended)
+	if ended := t.early.Load(); ended != nil {
+		t.ended(*ended)
 	}
 	return nil
 }
 
-// tryEnded is grpc-go's OnFinish. It runs because the reader met the end, who
+func (s *clientStream) nextTry() *streamTry {
+	s.end.Lock()
+	defer s.end.Unlock()
+	t := &s.first
+	if t.stream != nil {
+		t = new(streamTry)
+	}
+	t.stream = s
+	s.latest = t
+	return t
+}
+
+// retire makes ends of the try that is left behind say nothing.
+func (s *clientStream) retire() {
+	s.end.Lock()
+	defer s.end.Unlock()
+	s.latest = nil
+}
+
+// ended is grpc-go's OnFinish. It runs because the reader met the end, who
 // moves on from a refused try, or because the ctx or the connection ended.
-func (s *clientStream) tryEnded(err error) {
-	if s.opening.Load() {
-		s.early.Store(&err)
-		if s.opening.Load() {
+func (t *streamTry) ended(err error) {
+	if t.opening.Load() {
+		t.early.Store(&err)
+		if t.opening.Load() {
 			return
 		}
 	}
-	if err == nil {
-		if !s.asking.Load() {
-			s.conclude(io.EOF)
-			return
-		}
+	s := t.stream
+	switch {
+	case err == nil && s.asking.Load():
 		// The reader finds out how it really ended, or gives up with the ctx.
-		context.AfterFunc(s.ctx, func() { s.conclude(io.EOF) })
-		return
-	}
-	if s.committed.Load() || s.ctx.Err() != nil || closedText(status.Convert(err).Message()) || !s.refused(err) {
-		s.conclude(err)
+		stop := context.AfterFunc(s.ctx, func() { s.conclude(t, io.EOF) })
+		s.call.OnFinish(func(error) { stop() })
+	case err == nil:
+		s.conclude(t, io.EOF)
+	case !t.leavesMove(err):
+		s.conclude(t, err)
 	}
 }
 
-// refused reports whether the try that ended with err was refused before user
-// code ran, so that its reader may move on.
-func (s *clientStream) refused(err error) bool {
+// leavesMove reports whether the try that ended with err was refused before
+// user code ran, so that its reader may move on, or has.
+func (t *streamTry) leavesMove(err error) bool {
+	s := t.stream
 	s.end.Lock()
 	defer s.end.Unlock()
-	return !s.over && s.call.attempt.judge(s.ctx, err).refused != notRefused
+	if s.over || s.latest != t {
+		return true
+	}
+	return !s.committed.Load() && s.ctx.Err() == nil && !closedText(status.Convert(err).Message()) &&
+		s.call.attempt.judge(s.ctx, err).refused != notRefused
 }
 
 // conclude ends the call with the end of its last try, once.
-func (s *clientStream) conclude(err error) {
-	s.endOnce(func() error {
+func (s *clientStream) conclude(t *streamTry, err error) {
+	s.endOnce(t, func() error {
 		if errors.Is(err, io.EOF) {
 			s.call.attempt.succeeded()
 			return io.EOF
@@ -157,15 +188,16 @@ func (s *clientStream) conclude(err error) {
 
 // fail ends the call with an error that has been judged.
 func (s *clientStream) fail(err error) {
-	s.endOnce(func() error {
+	s.endOnce(nil, func() error {
 		s.call.attempt.settle(selector.Neutral, s.call.client.now()) // if nobody has
 		return err
 	})
 }
 
-func (s *clientStream) endOnce(result func() error) {
+// endOnce ends the call, unless it has ended or t, if any, has been left behind.
+func (s *clientStream) endOnce(t *streamTry, result func() error) {
 	s.end.Lock()
-	if s.over {
+	if s.over || t != nil && s.latest != t {
 		s.end.Unlock()
 		return
 	}
@@ -182,7 +214,7 @@ func (s *clientStream) endOnce(result func() error) {
 
 // concluded ends the call and returns what the caller gets.
 func (s *clientStream) concluded(err error) error {
-	s.conclude(err)
+	s.conclude(nil, err)
 	s.end.Lock()
 	defer s.end.Unlock()
 	return s.err
@@ -210,6 +242,7 @@ func (s *clientStream) replace(failed stdgrpc.ClientStream, err error) (moved bo
 	if v := s.call.judge(s.ctx, err); !s.call.attempt.mayMove(s.ctx, v) {
 		return false, v.err
 	}
+	s.retire()
 	if err := s.call.attempt.run(s.ctx, nil); err != nil {
 		return false, err
 	}
@@ -250,10 +283,15 @@ func (s *clientStream) Header() (metadata.MD, error) {
 		md, err := stream.Header()
 		s.asking.Store(false)
 		if md != nil {
-			s.committed.Store(true)
+			s.commit()
 			return md, err
 		}
-		if s.committed.Load() {
+		// In this order: what commits a try comes after what replaces the one before.
+		committed := s.committed.Load()
+		if s.stream() != stream {
+			continue
+		}
+		if committed {
 			return md, err
 		}
 		// The stream ended without a header; RecvMsg tells why, and decodes
@@ -266,7 +304,7 @@ func (s *clientStream) Header() (metadata.MD, error) {
 			failure = io.EOF
 		}
 		if errors.Is(failure, io.EOF) || !s.reopen(stream, failure) {
-			s.conclude(failure) // RecvMsg returns it
+			s.conclude(nil, failure) // RecvMsg returns it
 			return nil, nil
 		}
 	}
@@ -324,11 +362,15 @@ func (s *clientStream) RecvMsg(m any) error {
 		}
 		if err == nil {
 			if !s.call.desc.ServerStreams { // the one reply is read with the status behind it
-				s.conclude(io.EOF)
+				s.conclude(nil, io.EOF)
 			}
 			return nil
 		}
-		if s.committed.Load() || errors.Is(err, io.EOF) || !s.reopen(stream, err) {
+		committed := s.committed.Load() // before the next line, see Header
+		if s.stream() != stream {
+			continue
+		}
+		if committed || errors.Is(err, io.EOF) || !s.reopen(stream, err) {
 			return s.concluded(err)
 		}
 	}
@@ -345,9 +387,19 @@ func (s *clientStream) read(stream stdgrpc.ClientStream, m any) (err error, curr
 		}
 	}
 	if err = stream.RecvMsg(m); err == nil {
-		s.committed.Store(true)
+		s.commit()
 	}
 	return err, true
+}
+
+// commit ends the time of moves, for which alone a request is kept.
+func (s *clientStream) commit() {
+	if s.committed.Swap(true) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.request = nil
 }
 
 // ended reports the end that another path has already found, a Header that had

@@ -67,6 +67,8 @@ func (o *clientOptions) client(t target) *client {
 		subset: o.subset, drainGrace: o.drainGrace, closeWait: o.closeWait, healthCheck: o.healthCheck,
 		unaryUser: o.unaryUser, streamUser: o.streamUser, textsHold: textsHold, idle: make(chan struct{}),
 	}
+	c.layered = len(o.unaryUser)+len(o.streamUser)+len(o.attempts)+len(o.streamTries)+len(o.observers.tracers)+
+		len(o.dialOptions) > 0
 	if c.destination == "" {
 		c.destination = t.destination()
 	}
@@ -82,7 +84,7 @@ func (o *clientOptions) client(t target) *client {
 // must hold.
 func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
 	opts := []stdgrpc.DialOption{
-		stdgrpc.WithChainUnaryInterceptor(c.unaryInterceptors(o.attempts)...),
+		stdgrpc.WithChainUnaryInterceptor(append([]stdgrpc.UnaryClientInterceptor{c.unary}, o.attempts...)...),
 		stdgrpc.WithChainStreamInterceptor(append([]stdgrpc.StreamClientInterceptor{c.newStream}, o.streamTries...)...),
 		stdgrpc.WithConnectParams(stdgrpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 10 * time.Second},
@@ -117,21 +119,6 @@ func (o *clientOptions) options(c *client) []stdgrpc.DialOption {
 		stdgrpc.WithDisableRetry(),
 		stdgrpc.WithIdleTimeout(0), // idling would end the balancer and its statistics
 	)
-}
-
-// unaryInterceptors puts ours first, and behind those of users one that tells
-// their tries apart: what they repeat is no second pick of grpc-go's.
-func (c *client) unaryInterceptors(users []stdgrpc.UnaryClientInterceptor) []stdgrpc.UnaryClientInterceptor {
-	all := append([]stdgrpc.UnaryClientInterceptor{c.unary}, users...)
-	if len(users) > 0 {
-		all = append(all, func(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoke stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
-			if a, ok := ctx.Value(attemptKey{}).(*attempt); ok && a.call.client == c {
-				a.fresh()
-			}
-			return invoke(ctx, method, req, reply, cc, opts...)
-		})
-	}
-	return all
 }
 
 func (o *clientOptions) resolver(c *client) resolver.Builder {

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/url"
 	"sync"
-	"sync/atomic"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/registry"
@@ -97,27 +96,27 @@ func (s *Server) unbindLocked() {
 type gateListener struct {
 	net.Listener
 	server *Server
-	open   atomic.Int64
 }
 
 // Accept returns the next connection within the bound.
 func (l *gateListener) Accept() (net.Conn, error) {
 	l.server.onServing()
-	limit := int64(l.server.options.maxConnections)
+	limit, open := int64(l.server.options.maxConnections), &l.server.connections
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil || limit == 0 {
 			return conn, err
 		}
-		if l.open.Add(1) <= limit {
-			return &countedConn{Conn: conn, left: sync.OnceFunc(func() { l.open.Add(-1) })}, nil
+		if open.Add(1) <= limit {
+			return &countedConn{Conn: conn, left: sync.OnceFunc(func() { open.Add(-1) })}, nil
 		}
-		l.open.Add(-1)
+		open.Add(-1)
+		peer := new(materpc.Peer)
+		if remote := conn.RemoteAddr(); remote != nil {
+			peer.Address = remote.String()
+		}
 		_ = conn.Close() // it is over the bound; there is no one to tell
-		l.server.emit(materpc.Event{
-			Type: materpc.Refusal, Kind: materpc.Overlimit, Detail: "connections",
-			Peer: &materpc.Peer{Address: conn.RemoteAddr().String()},
-		})
+		l.server.emit(materpc.Event{Type: materpc.Refusal, Kind: materpc.Overlimit, Detail: "connections", Peer: peer})
 	}
 }
 

@@ -50,6 +50,8 @@ type Server struct {
 	over     chan struct{}  // closed when Stop is done
 	serving  sync.Once
 
+	connections atomic.Int64 // counted where they are bounded
+
 	mu       sync.Mutex
 	faults   []error
 	methods  map[string]*serverMethod // by full method; read without mu once serving
@@ -132,7 +134,10 @@ func (s *Server) newGRPCServer() (server *stdgrpc.Server) {
 func (s *Server) Use(selector string, m ...kmiddleware.Middleware) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.options.middleware.add(selector, m)
+	fault := func(format string, args ...any) {
+		s.faults = append(s.faults, fmt.Errorf("transport/grpc: "+format, args...))
+	}
+	s.options.middleware.add(selector, given(fault, "Use", m))
 	for _, method := range s.methods {
 		method.compile()
 	}

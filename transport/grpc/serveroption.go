@@ -2,7 +2,6 @@ package grpc
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -62,6 +61,11 @@ type serverOptions struct {
 
 func defaultServerOptions() serverOptions {
 	return serverOptions{network: "tcp", address: ":0", exitWait: defaultExitWait}
+}
+
+// fault notes what only the option itself can see.
+func (o *serverOptions) fault(format string, args ...any) {
+	o.early = append(o.early, fmt.Errorf("transport/grpc: "+format, args...))
 }
 
 // faults returns all that is wrong with the options.
@@ -148,7 +152,7 @@ func Slog(logger *slog.Logger) ServerOption {
 
 // Middleware adds middlewares for unary methods, the first outermost.
 func Middleware(m ...kmiddleware.Middleware) ServerOption {
-	return func(s *Server) { s.options.middleware.use(m) }
+	return func(s *Server) { s.options.middleware.use(given(s.options.fault, "Middleware", m)) }
 }
 
 // StreamMiddleware adds middlewares for streams. They run once around the
@@ -156,18 +160,22 @@ func Middleware(m ...kmiddleware.Middleware) ServerOption {
 // when the handler returns. A ctx passed on reaches the handler through
 // Context(), a grpc.ServerStream passed on as req replaces the stream.
 func StreamMiddleware(m ...kmiddleware.Middleware) ServerOption {
-	return func(s *Server) { s.options.streamMiddleware.use(m) }
+	return func(s *Server) { s.options.streamMiddleware.use(given(s.options.fault, "StreamMiddleware", m)) }
 }
 
 // UnaryInterceptor adds interceptors inside the middlewares.
 func UnaryInterceptor(in ...stdgrpc.UnaryServerInterceptor) ServerOption {
-	return func(s *Server) { s.options.unary = append(s.options.unary, in...) }
+	return func(s *Server) {
+		s.options.unary = append(s.options.unary, given(s.options.fault, "UnaryInterceptor", in)...)
+	}
 }
 
 // StreamInterceptor adds interceptors inside the gate, around the stream
 // middlewares' handler.
 func StreamInterceptor(in ...stdgrpc.StreamServerInterceptor) ServerOption {
-	return func(s *Server) { s.options.stream = append(s.options.stream, in...) }
+	return func(s *Server) {
+		s.options.stream = append(s.options.stream, given(s.options.fault, "StreamInterceptor", in)...)
+	}
 }
 
 // Options adds options of grpc-go; they come after ours and win. A raw
@@ -175,7 +183,7 @@ func StreamInterceptor(in ...stdgrpc.StreamServerInterceptor) ServerOption {
 // grpc.StreamInterceptor outside the gate; use the Chain forms. A raw
 // grpc.UnknownServiceHandler bypasses the gate; use [UnknownService].
 func Options(opts ...stdgrpc.ServerOption) ServerOption {
-	return func(s *Server) { s.options.grpc = append(s.options.grpc, opts...) }
+	return func(s *Server) { s.options.grpc = append(s.options.grpc, given(s.options.fault, "Options", opts)...) }
 }
 
 // UnknownService handles calls of methods that nobody registered. It passes
@@ -194,7 +202,7 @@ func CustomHealth() ServerOption {
 func HealthState(state *health.State) ServerOption {
 	return func(s *Server) {
 		if state == nil {
-			s.options.early = append(s.options.early, errors.New("transport/grpc: HealthState is nil; leave the option out for a state of the server's own"))
+			s.options.fault("HealthState is nil; leave the option out for a state of the server's own")
 		}
 		s.options.health = state
 	}
@@ -213,17 +221,23 @@ func Name(name string) ServerOption {
 
 // Admit adds admissions to the gate, asked in order, the first refusal counts.
 func Admit(admissions ...Admission) ServerOption {
-	return func(s *Server) { s.options.admissions = append(s.options.admissions, admissions...) }
+	return func(s *Server) {
+		s.options.admissions = append(s.options.admissions, given(s.options.fault, "Admit", admissions)...)
+	}
 }
 
 // Tracers adds tracers, the first outermost.
 func Tracers(tracers ...materpc.Tracer) ServerOption {
-	return func(s *Server) { s.options.tracers = append(s.options.tracers, tracers...) }
+	return func(s *Server) {
+		s.options.tracers = append(s.options.tracers, given(s.options.fault, "Tracers", tracers)...)
+	}
 }
 
 // Events adds event handlers.
 func Events(handlers ...materpc.EventHandler) ServerOption {
-	return func(s *Server) { s.options.events = append(s.options.events, handlers...) }
+	return func(s *Server) {
+		s.options.events = append(s.options.events, given(s.options.fault, "Events", handlers)...)
+	}
 }
 
 // ExitWait is how long Stop lets running handlers go on, 5 s by default; the
