@@ -29,6 +29,7 @@ type clientStream struct {
 	asking    atomic.Bool          // Header asks grpc-go, which ends a stream without header as if it were well
 
 	current atomic.Pointer[stdgrpc.ClientStream] // written under mu
+	replays atomic.Int32                         // grpc-go's own, or noReplay; see send
 
 	reading sync.Mutex // see read
 	mu      sync.Mutex // held while a try is replaced
@@ -327,18 +328,52 @@ func (s *clientStream) Context() context.Context { return s.stream().Context() }
 // SendMsg implements grpc.ClientStream. From the first message on a client or
 // bidi stream stays where it is: nothing of it is kept for a replay of ours.
 func (s *clientStream) SendMsg(m any) error {
+	if s.call.desc.ClientStreams {
+		if !s.committed.Load() {
+			s.mu.Lock() // no replacement from here on
+			s.committed.Store(true)
+			s.mu.Unlock()
+		}
+		return s.sendError(s.send(m))
+	}
 	if s.committed.Load() {
 		return s.sendError(s.stream().SendMsg(m))
 	}
 	s.mu.Lock()
-	if s.call.desc.ClientStreams {
-		s.committed.Store(true)
-	} else {
-		s.request, s.sent = m, true
-	}
+	s.request, s.sent = m, true
 	stream := s.stream()
 	s.mu.Unlock()
 	return s.sendError(stream.SendMsg(m))
+}
+
+// noReplay as the number of replays: from now on there may be none.
+const noReplay = -1
+
+// send sends one of several messages. Of a stream that its connection never got
+// to send grpc-go says io.EOF here, and replays it all the same when the result
+// is read (v1.85, withRetry: such a stream has no status, which reads as OK). By
+// then the caller has stopped sending: the next server would take the beginning
+// for the whole and answer OK. So once io.EOF was said there is no replay.
+func (s *clientStream) send(m any) error {
+	before := s.replays.Load()
+	err := s.stream().SendMsg(m)
+	if !errors.Is(err, io.EOF) || before == noReplay || s.replays.CompareAndSwap(before, noReplay) {
+		return err
+	}
+	return nil // a replay beside this call took the message with it; the next one tells how it goes
+}
+
+// mayReplay notes a replay of grpc-go's, if there may be one.
+func (s *clientStream) mayReplay() bool {
+	for {
+		before := s.replays.Load()
+		if before == noReplay {
+			return false
+		}
+		if s.replays.CompareAndSwap(before, before+1) {
+			return true
+		}
+	}
 }
 
 // sendError passes io.EOF on bare, as grpc-go does: RecvMsg tells the status.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	stdgrpc "google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/selector"
@@ -96,10 +98,11 @@ func (a *attempt) moved(in *instance, kind materpc.ErrorKind, err error) {
 // replay notes a pick that follows another within one try: grpc-go goes on by
 // itself when no stream could be created, or when a stream of which it keeps a
 // copy was not processed. For us that is a move like any other: an untried
-// instance first, and counted. It returns false when the call has had its moves.
-func (a *attempt) replay() bool {
+// instance first, and counted. The error, if any, is a status, which ends the
+// call even when it waits for a ready instance.
+func (a *attempt) replay() error {
 	if !a.facts.ended {
-		return true
+		return nil
 	}
 	a.moves.replayed = materpc.GetConnection
 	if a.facts.sent {
@@ -107,8 +110,19 @@ func (a *attempt) replay() bool {
 	}
 	a.leave(a.pick.instance, byConnection, a.facts.sent)
 	a.facts = facts{}
-	return a.moves.count < maxMoves
+	switch {
+	case a.moves.count >= maxMoves:
+		return errTooManyMoves
+	case a.call.stream != nil && !a.call.stream.mayReplay():
+		return errCutStream
+	}
+	return nil
 }
+
+var (
+	errTooManyMoves = status.Errorf(codes.Unavailable, "materpc: the connections of %d instances in a row ended before the call was sent", maxMoves+1)
+	errCutStream    = status.Error(codes.Unavailable, "materpc: the connection ended before the stream was sent, of which no copy was kept: open it again")
+)
 
 // waitsForReady reports whether the caller asked to wait for an instance.
 func waitsForReady(opts []stdgrpc.CallOption) bool {

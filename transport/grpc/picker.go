@@ -27,16 +27,17 @@ type picker struct {
 	strategy  selector.Picker
 }
 
-// Pick implements balancer.Picker. It returns plain errors, never status
-// errors, which would end WaitForReady calls; the kind is left in the record.
+// Pick implements balancer.Picker. It returns plain errors: status errors end
+// WaitForReady calls too, which only the end of replays may. The kind is left in
+// the record.
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	a, ok := info.Ctx.Value(attemptKey{}).(*attempt)
 	if !ok || a.call.client != p.client {
 		return p.ungoverned(info)
 	}
-	if !a.replay() {
-		a.failed(a.moves.replayed, errTooManyMoves)
-		return balancer.PickResult{}, errTooManyMoves
+	if err := a.replay(); err != nil {
+		a.failed(a.moves.replayed, err)
+		return balancer.PickResult{}, err
 	}
 	r := &a.request
 	r.Now = a.pickTime()
@@ -204,10 +205,7 @@ func (f *fleet) lastCause() error {
 	return nil
 }
 
-var (
-	errUngoverned   = errors.New("materpc: no instance is ready")
-	errTooManyMoves = fmt.Errorf("materpc: the connections of %d instances in a row ended before the call was sent", maxMoves+1)
-)
+var errUngoverned = errors.New("materpc: no instance is ready")
 
 // ungoverned serves a call that reached the balancer without our state: an
 // event, never silent.
