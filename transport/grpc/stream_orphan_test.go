@@ -26,7 +26,12 @@ func orphanNet(t *testing.T) (c *testClient, cut func()) {
 	listener := n.listen("b:1")
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(listener) }()
-	t.Cleanup(func() { b.Stop(); <-served })
+	t.Cleanup(func() {
+		b.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
 	c = n.client("direct:///a:1,b:1", ordered)
 	c.awaitReady(t, 2)
 	stuffing, err := c.CollectNames(t.Context())

@@ -35,7 +35,6 @@ func TestServerStreamLetsGoOfItsRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req = nil
 	if _, err := stream.Recv(); err != nil {
 		t.Fatal(err)
 	}
