@@ -9,15 +9,10 @@ import (
 // Budgets of the design, "Budgets".
 const (
 	maxAddedAllocs = 6
-	// ninthHeader is what grpc-go's server allocates more when a request has a
-	// ninth header field: its field list grows and its metadata map gets tables
-	// (http2.MetaHeadersFrame, http2Server.operateHeaders). Raw with a deadline
-	// has eight, any header of ours is the ninth; the lane "one header" shows it.
-	ninthHeader  = 3
-	maxRatio     = 1.10
-	minPeak      = 1.00 // of raw grpc-go as it comes; missed when the interval lies below
-	maxDrift     = 0.01 // of the control from 1.00
-	judgedRounds = 100  // fewer do not judge times
+	maxRatio       = 1.10
+	minPeak        = 1.00 // of raw grpc-go as it comes; missed when the interval lies below
+	maxDrift       = 0.01 // of the control from 1.00
+	judgedRounds   = 100  // fewer do not judge times
 )
 
 // errVoid is the end of a run whose control missed 1.00.

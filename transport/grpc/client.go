@@ -50,7 +50,10 @@ type client struct {
 
 	budget budget.Budget
 	moved  atomic.Int64
-	fleet  atomic.Pointer[fleet] // the balancer, once there is one
+
+	doneSlots sync.Pool // of *doneSlot
+
+	fleet atomic.Pointer[fleet] // the balancer, once there is one
 
 	running atomic.Int64
 	closing atomic.Bool

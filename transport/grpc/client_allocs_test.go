@@ -105,11 +105,11 @@ func TestClientAllocs(t *testing.T) {
 	rawDeadline := deadline(raw)
 	t.Logf("allocations a call, both ends: raw %v, raw with one header %v, raw with header and deadline %v; ours %v, with a timeout %v, with events %v",
 		plain, sending, rawDeadline, got, withTimeout, withEvents)
-	if added := got - plain; added > 4 {
-		t.Errorf("our client adds %v allocations, want at most 4", added)
+	if added := got - plain; added > 2 {
+		t.Errorf("our client adds %v allocations, want at most 2", added)
 	}
-	if added := withTimeout - rawDeadline; added > 4 {
-		t.Errorf("with a timeout our client adds %v allocations over raw with a deadline, want at most 4", added)
+	if added := withTimeout - rawDeadline; added > 2 {
+		t.Errorf("with a timeout our client adds %v allocations over raw with a deadline, want at most 2", added)
 	}
 }
 

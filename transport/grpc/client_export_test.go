@@ -94,7 +94,7 @@ func ParseTarget(text string) (scheme, name, authority, grpcText string, err err
 }
 
 // PickerOf returns the picks that grpc-go would ask for with ctx, which an
-// attempt's interceptor has got. Each is taken back by the next.
+// attempt's interceptor has got. Each is done at once, unsent.
 func PickerOf(ctx context.Context, conn *stdgrpc.ClientConn) func() error {
 	c, err := clientOf(conn)
 	if err != nil {
@@ -102,7 +102,10 @@ func PickerOf(ctx context.Context, conn *stdgrpc.ClientConn) func() error {
 	}
 	info := balancer.PickInfo{Ctx: ctx, FullMethodName: "/bench/Pick"}
 	return func() error {
-		_, err := c.fleet.Load().picker.Load().Pick(info)
+		result, err := c.fleet.Load().picker.Load().Pick(info)
+		if err == nil {
+			result.Done(balancer.DoneInfo{})
+		}
 		return err
 	}
 }

@@ -42,8 +42,7 @@ type clientCall struct {
 
 type callKey struct{}
 
-// newCall makes the record. It is the one allocation of an outbound call
-// besides the balancer's Done.
+// newCall makes the record. It is the one allocation of an outbound call.
 func (c *client) newCall(ctx context.Context, method string, shape materpc.Shape, cc *stdgrpc.ClientConn, opts []stdgrpc.CallOption) *clientCall {
 	call := &clientCall{client: c, method: method, cc: cc}
 	call.Begin(ctx, materpc.Call{

@@ -17,7 +17,7 @@ const maxInFlight = 1000
 
 // picker chooses an instance. It is immutable; what changes between two sets
 // of instances are atomics in the nodes and the fleet. It runs on the call
-// path: no lock of ours and no allocation but that of Done.
+// path: no lock of ours and no allocation.
 type picker struct {
 	fleet     *fleet
 	client    *client
@@ -58,7 +58,7 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 		return balancer.PickResult{}, balancer.ErrNoSubConnAvailable
 	}
 	a.begin(in, r.Now)
-	return balancer.PickResult{SubConn: in.subConn, Done: a.done}, nil
+	return balancer.PickResult{SubConn: in.subConn, Done: p.client.doneFunc(a)}, nil
 }
 
 // prepare evaluates what users attached to the client: Kratos NodeFilters and
