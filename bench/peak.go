@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	peakRounds  = 12
-	peakBlock   = 500 * time.Millisecond
+	peakRounds  = 40
+	peakBlock   = 250 * time.Millisecond
 	peakCallers = 32
 )
 
