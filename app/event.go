@@ -123,27 +123,22 @@ func (q *eventQueue) flush() {
 	}
 }
 
-// reporter logs what someone should read: warnings and failed steps.
+// reporter logs the warnings. What Run returns is the caller's to print: a
+// failed step is not logged here as well.
 func reporter(o *options) func(Event) {
-	if o.logger != nil {
+	switch {
+	case o.logger != nil:
 		return func(e Event) {
-			switch {
-			case e.Kind == Warning:
+			if e.Kind == Warning {
 				_ = o.logger.Log(log.LevelWarn, "msg", e.Text)
-			case e.Kind == StepEnded && e.Err != nil:
-				_ = o.logger.Log(log.LevelError, "msg", "app: step failed", "step", e.Step, "err", e.Err.Error())
+			}
+		}
+	case o.slog != nil:
+		return func(e Event) {
+			if e.Kind == Warning {
+				o.slog.LogAttrs(context.Background(), slog.LevelWarn, "app: warning", slog.String("what", e.Text))
 			}
 		}
 	}
-	if o.slog == nil {
-		return func(Event) {}
-	}
-	return func(e Event) {
-		switch {
-		case e.Kind == Warning:
-			o.slog.LogAttrs(context.Background(), slog.LevelWarn, "app: warning", slog.String("what", e.Text))
-		case e.Kind == StepEnded && e.Err != nil:
-			o.slog.LogAttrs(context.Background(), slog.LevelError, "app: step failed", slog.String("step", e.Step), slog.String("err", e.Err.Error()))
-		}
-	}
+	return func(Event) {}
 }

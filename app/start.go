@@ -34,8 +34,9 @@ func (r *run) startSteps() []step {
 
 // start runs the start list. It returns the error of the step that failed; nil
 // when the app is ready or a stop or a failed server interrupted the start. What
-// an interrupted step says is a consequence, told by its event alone. The stop
-// list undoes whatever was done.
+// an interrupted step says is no reason of the stop: it is a warning, unless it
+// says no more than that it was interrupted. The stop list undoes whatever was
+// done.
 func (r *run) start() error {
 	defer context.AfterFunc(r.app.asked, r.endLive)()
 	defer context.AfterFunc(r.broken, r.endLive)()
@@ -43,8 +44,13 @@ func (r *run) start() error {
 		if r.interrupted() {
 			return nil
 		}
-		if err := r.do(s); err != nil && !r.interrupted() {
+		err := r.do(s)
+		switch {
+		case err == nil:
+		case !r.interrupted():
 			return err
+		case !errors.Is(err, context.Canceled):
+			r.queue.emit(Event{Kind: Warning, Err: err, Text: "app: the start was interrupted in " + s.name + ", which failed besides: " + err.Error()})
 		}
 	}
 	return nil
@@ -92,14 +98,15 @@ func (r *run) bind() error {
 			endpoints = append(endpoints, u.String())
 		}
 	}
-	if r.opts.registrar != nil && len(endpoints) == 0 {
+	fault := join(faults...)
+	if fault == nil && r.opts.registrar != nil && len(endpoints) == 0 {
 		r.queue.emit(Event{Kind: Warning, Text: "app: the instance is registered without endpoints: no server has one and Endpoint is not given"})
 	}
 	r.app.instance.Store(&kregistry.ServiceInstance{
 		ID: r.opts.id, Name: r.opts.name, Version: r.opts.version,
 		Metadata: r.metadata(), Endpoints: endpoints,
 	})
-	return join(faults...)
+	return fault
 }
 
 // metadata is what is registered: what servers say of themselves, under what

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -74,21 +75,46 @@ func TestServerProcess(t *testing.T) {
 	}
 }
 
-// TestServerFaults wants status 1 and the fault on standard error.
+// TestServerFaults wants status 1, one line that says what is wrong on standard
+// error, and nothing half started.
 func TestServerFaults(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
 	for _, c := range []struct {
 		name, want string
 		args       []string
 	}{
 		{"unknown registry", "nowhere", []string{"-registry", "nowhere://x"}},
-		{"bad address", "127.0.0.1:99999", []string{"-addr", "127.0.0.1:99999", "-registry", t.TempDir()}},
+		{"unwritable registry", file, []string{"-registry", filepath.Join(file, "below")}},
+		{"bad port", "127.0.0.1:99999", []string{"-addr", "127.0.0.1:99999", "-registry", dir}},
+		{"no port", "nonsense", []string{"-addr", "nonsense", "-registry", dir}},
+		{"taken port", taken.Addr().String(), []string{"-addr", taken.Addr().String(), "-registry", dir}},
+		{"bad window", "PropagationWindow(-1s)", []string{"-window", "-1s", "-registry", dir}},
 	} {
-		var stderr bytes.Buffer
-		command := process(t.Context(), c.args...)
-		command.Stderr = &stderr
-		if err := command.Run(); err == nil || command.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), c.want) {
-			t.Errorf("%s: %v, want status 1 and %q in:\n%s", c.name, err, c.want, stderr.String())
-		}
+		t.Run(c.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			command := process(t.Context(), c.args...)
+			command.Stdout, command.Stderr = &stdout, &stderr
+			err := command.Run()
+			said := stderr.String()
+			if err == nil || command.ProcessState.ExitCode() != 1 || !strings.Contains(said, c.want) {
+				t.Errorf("%v, want status 1 and %q in:\n%s", err, c.want, said)
+			}
+			if strings.Count(said, "\n") != 1 || stdout.Len() > 0 {
+				t.Errorf("one line is due, it said:\n%s%s", &stdout, said)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left in the registry: %v, %v", left, err)
+			}
+		})
 	}
 }
 
