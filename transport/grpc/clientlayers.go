@@ -40,11 +40,19 @@ func (c *client) timeoutLayer(next clientHandler) clientHandler {
 		if call.stream != nil {
 			return next(ctx, call, req)
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, materpc.RPCTimeout)
+		ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, ownTimeout{call})
 		defer cancel()
 		return next(ctx, call, req)
 	}
 }
+
+// ownTimeout is the cause of a ctx that the call's own timeout ended. It names
+// the call: a call made inside another one inherits the other's ctx, whose
+// timeout is to it the caller's.
+type ownTimeout struct{ call *clientCall }
+
+func (ownTimeout) Error() string { return materpc.RPCTimeout.Error() }
+func (ownTimeout) Unwrap() error { return materpc.RPCTimeout }
 
 // attemptsLayer runs the call's attempt, moves included.
 func (c *client) attemptsLayer(next clientHandler) clientHandler {

@@ -166,7 +166,7 @@ func (a *attempt) timed(ctx context.Context, s *status.Status) verdict {
 		return verdict{}
 	}
 	switch {
-	case errors.Is(context.Cause(ctx), materpc.RPCTimeout):
+	case context.Cause(ctx) == error(ownTimeout{a.call}): //nolint:errorlint // the very value that this call set
 		return verdict{kind: materpc.RPCTimeout, outcome: selector.Failure}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return verdict{kind: materpc.TimeoutByBusiness, outcome: selector.Neutral}
