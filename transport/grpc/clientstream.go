@@ -26,7 +26,7 @@ type clientStream struct {
 
 	wrapped   stdgrpc.ClientStream // what a user's layer made of it
 	committed atomic.Bool          // a message was accepted or something received: no move any more
-	asking    atomic.Bool          // Header asks grpc-go, which ends a stream without header as if it were well
+	asking    atomic.Int32         // Headers that ask grpc-go, which ends a stream without header as if it were well
 
 	current atomic.Pointer[stdgrpc.ClientStream] // written under mu
 	replays atomic.Int32                         // grpc-go's own, or noReplay; see send
@@ -152,15 +152,34 @@ func (t *streamTry) ended(err error) {
 	}
 	s := t.stream
 	switch {
-	case err == nil && s.asking.Load():
+	case err == nil && s.asking.Load() > 0:
 		// The reader finds out how it really ended, or gives up with the ctx.
-		stop := context.AfterFunc(s.ctx, func() { s.conclude(t, io.EOF) })
+		well := s.endedWell()
+		stop := context.AfterFunc(s.ctx, func() { s.abandon(t, well) })
 		s.call.OnFinish(func(error) { stop() })
 	case err == nil:
 		s.conclude(t, io.EOF)
 	case !t.leavesMove(err):
 		s.conclude(t, err)
 	}
+}
+
+// endedWell tells a stream that grpc-go's Header has ended: a peer that said OK
+// has been received, a stream that was never sent has not; and OK without a
+// header is no answer where there must be one.
+func (s *clientStream) endedWell() bool {
+	s.end.Lock()
+	defer s.end.Unlock()
+	return s.call.attempt.facts.received && s.call.desc.ServerStreams
+}
+
+// abandon ends the call of a stream that Header has ended and nobody has read.
+func (s *clientStream) abandon(t *streamTry, well bool) {
+	if well {
+		s.conclude(t, io.EOF)
+		return
+	}
+	s.conclude(t, status.FromContextError(s.ctx.Err()).Err())
 }
 
 // leavesMove reports whether the try that ended with err was refused before
@@ -280,9 +299,9 @@ func (s *clientStream) stream() stdgrpc.ClientStream {
 func (s *clientStream) Header() (metadata.MD, error) {
 	for {
 		stream := s.stream()
-		s.asking.Store(true)
+		s.asking.Add(1)
 		md, err := stream.Header()
-		s.asking.Store(false)
+		s.asking.Add(-1)
 		if md != nil {
 			s.commit()
 			return md, err

@@ -12,11 +12,12 @@ import (
 	"github.com/materpc/materpc"
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
 	"github.com/materpc/materpc/examples/hello/greeter"
+	"github.com/materpc/materpc/transport/grpc"
 )
 
 // orphanNet is two instances; the connection to a takes nothing in any more,
 // so what is opened there is never sent. cut ends it.
-func orphanNet(t *testing.T) (c *testClient, cut func()) {
+func orphanNet(t *testing.T, opts ...grpc.ClientOption) (c *testClient, cut func()) {
 	t.Helper()
 	n := newNet(t)
 	a := &rawServer{listener: n.listenSmall("a:1", 4<<10), script: func(*rawStream) {}, early: true, deaf: 1}
@@ -32,7 +33,7 @@ func orphanNet(t *testing.T) (c *testClient, cut func()) {
 			t.Error(err)
 		}
 	})
-	c = n.client("direct:///a:1,b:1", ordered)
+	c = n.client("direct:///a:1,b:1", append(opts, ordered)...)
 	c.awaitReady(t, 2)
 	stuffing, err := c.CollectNames(t.Context())
 	if err != nil {
