@@ -118,11 +118,41 @@ type probe struct {
 	client *client
 }
 
+// find hands the client to the probe among opts.
+func (c *client) find(opts []stdgrpc.CallOption) {
+	for _, opt := range opts {
+		if p, ok := opt.(*probe); ok {
+			p.client = c
+		}
+	}
+}
+
+var (
+	errProbed     = errors.New("materpc: the probe was answered")
+	errUnanswered = errors.New("nobody answers the probe")
+)
+
+// clientOf finds the client behind conn by a unary probe, and by a stream where
+// a raw interceptor of a user stands before ours and answers calls itself.
 func clientOf(conn *stdgrpc.ClientConn) (*client, error) {
-	var p probe
-	err := conn.Invoke(context.Background(), probeMethod, &emptypb.Empty{}, &emptypb.Empty{}, &p) //nolint:contextcheck // answered by our own interceptor
+	var (
+		p   probe
+		err error
+	)
+	guard(func() {
+		err = conn.Invoke(context.Background(), probeMethod, &emptypb.Empty{}, &emptypb.Empty{}, &p) //nolint:contextcheck // answered by our own interceptor
+	})
 	if p.client == nil {
-		return nil, fmt.Errorf("materpc: the connection to %q is not governed by materpc: make it with NewClient (%w)", conn.Target(), errors.Join(err))
+		// Where nobody of ours answers, this opens no stream.
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		guard(func() {
+			_, failure := conn.NewStream(ctx, &stdgrpc.StreamDesc{ClientStreams: true, ServerStreams: true}, probeMethod, &p) //nolint:contextcheck // as above
+			err = errors.Join(err, failure)
+		})
+	}
+	if p.client == nil {
+		return nil, fmt.Errorf("materpc: the connection to %q is not governed by materpc: make it with NewClient (%w)", conn.Target(), errors.Join(errUnanswered, err))
 	}
 	return p.client, nil
 }
@@ -130,11 +160,7 @@ func clientOf(conn *stdgrpc.ClientConn) (*client, error) {
 // unary is the outermost interceptor: one run is one logical call.
 func (c *client) unary(ctx context.Context, method string, req, reply any, cc *stdgrpc.ClientConn, invoker stdgrpc.UnaryInvoker, opts ...stdgrpc.CallOption) error {
 	if method == probeMethod {
-		for _, opt := range opts {
-			if p, ok := opt.(*probe); ok {
-				p.client = c
-			}
-		}
+		c.find(opts)
 		return nil
 	}
 	call := c.newCall(ctx, method, materpc.Unary, cc, opts)
@@ -160,7 +186,8 @@ func (c *client) leave() {
 // Close closes a connection made by this package and lets running calls of all
 // shapes finish first, up to the close wait (5 s, [WithCloseWait]) and no longer than
 // ctx; then they end. New calls are refused at once. It returns an error for a
-// connection of another origin, which it closes all the same.
+// connection of another origin, and for one whose raw interceptors answer calls
+// and streams without us, which it closes all the same.
 func Close(ctx context.Context, conn *stdgrpc.ClientConn) error {
 	c, err := clientOf(conn)
 	if err != nil {

@@ -285,7 +285,9 @@ func WithEvents(h ...materpc.EventHandler) ClientOption {
 }
 
 // WithOptions adds grpc-go's own options. Service configs, load-balancing
-// policies and idle timeouts among them are without effect.
+// policies and idle timeouts among them are without effect. A raw interceptor
+// (grpc.WithUnaryInterceptor) stands outside ours, once a call; what it answers
+// itself, as a cache or a mock does, is no call to us.
 func WithOptions(opts ...stdgrpc.DialOption) ClientOption {
 	return func(o *clientOptions) {
 		o.dialOptions = append(o.dialOptions, given(o.fault, "WithOptions", opts)...)

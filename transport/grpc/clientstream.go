@@ -54,6 +54,10 @@ type streamTry struct {
 
 // newStream is the outermost stream interceptor: one run is one logical call.
 func (c *client) newStream(ctx context.Context, desc *stdgrpc.StreamDesc, cc *stdgrpc.ClientConn, method string, streamer stdgrpc.Streamer, opts ...stdgrpc.CallOption) (stdgrpc.ClientStream, error) {
+	if method == probeMethod {
+		c.find(opts)
+		return nil, errProbed
+	}
 	call := c.newCall(ctx, method, materpc.ShapeOf(desc.ClientStreams, desc.ServerStreams), cc, opts)
 	call.desc, call.streamer = desc, streamer
 	s := &clientStream{call: call, ctx: call}
