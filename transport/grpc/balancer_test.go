@@ -229,7 +229,7 @@ func TestInvariant01LateResultOfALeftInstance(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		n := newNet(t)
-		n.raw("a:1", func(s *rawStream) {
+		server := n.raw("a:1", func(s *rawStream) {
 			time.Sleep(5 * time.Second)
 			s.fail(codes.Internal, "late")
 		})
@@ -246,10 +246,14 @@ func TestInvariant01LateResultOfALeftInstance(t *testing.T) {
 		await(t, "a to leave", func() bool { _, ok := c.fleet()["a:1"]; return !ok })
 		d.push(nil, instanceOf("a", "a:1"))
 		await(t, "a to return", func() bool { return c.fleet()["a:1"].Ready })
+		if got := grpc.Leaving(c.conn); got != 1 || server.accepted.Load() != 2 {
+			t.Errorf("%d instances within their grace, %d connections; want the one that left, and a new one", got, server.accepted.Load())
+		}
 		wantErr(t, <-late, codes.Internal, materpc.RemoteOrNetwork)
 		if got := c.fleet()["a:1"]; got.Results != 0 || got.InFlight != 0 {
 			t.Errorf("the result reached the instance that returned: %+v", got)
 		}
+		await(t, "the one that left to be gone", func() bool { return len(server.live()) == 1 && grpc.Leaving(c.conn) == 0 })
 	})
 }
 
