@@ -19,7 +19,6 @@ import (
 	"github.com/go-kratos/kratos/v2/middleware/recovery"
 	"github.com/go-kratos/kratos/v2/middleware/tracing"
 	"github.com/go-kratos/kratos/v2/middleware/validate"
-	"github.com/go-kratos/kratos/v2/selector"
 	"github.com/go-kratos/kratos/v2/transport"
 	kgrpc "github.com/go-kratos/kratos/v2/transport/grpc"
 	jwtv5 "github.com/golang-jwt/jwt/v5"
@@ -30,7 +29,6 @@ import (
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
 	"github.com/materpc/materpc/examples/hello/greeter"
 	"github.com/materpc/materpc/registry/memory"
-	"github.com/materpc/materpc/selector/p2c"
 	"github.com/materpc/materpc/transport/grpc"
 )
 
@@ -90,7 +88,6 @@ func start(t *testing.T, run, stop func() error) {
 // registry, Kratos's client balanced by our selector, all four with Kratos's
 // middlewares.
 func TestEitherSide(t *testing.T) {
-	selector.SetGlobalSelector(p2c.NewBuilder())
 	traces := sdktrace.NewTracerProvider()
 	t.Cleanup(func() { _ = traces.Shutdown(context.WithoutCancel(t.Context())) })
 	reg := memory.New()
