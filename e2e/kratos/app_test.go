@@ -204,7 +204,7 @@ func wantHTTP(ctx context.Context, t *testing.T, reg registry.Discovery) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer client.Close()
+	defer func() { _ = client.Close() }()
 	var out struct{ Message string }
 	if err := client.Invoke(ctx, http.MethodGet, "/hello", nil, &out); err != nil || out.Message != "hello" {
 		t.Errorf("over HTTP: %q, %v", out.Message, err)
