@@ -25,6 +25,7 @@ type attempt struct {
 	moves   moveState
 	sealed  context.Context // what its tries are sent with
 	waited  bool            // a pick had to wait, so the call's start is no pick time
+	asked   uint32          // the list of which its filters have seen the sleeping instances
 }
 
 type attemptKey struct{}

@@ -3,7 +3,6 @@ package grpc
 import (
 	"cmp"
 	"hash/fnv"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,11 +49,16 @@ type fleet struct {
 
 	mu      sync.Mutex
 	table   map[instanceID]*instance
-	leaving map[*instance]struct{} // withdrawn, within their drain grace
-	widened int                    // instances beyond the subset
+	leaving map[*instance]struct{} // withdrawn, within their drain grace, or displaced
 	pushes  uint64                 // lists applied
 	counts  [left + 1]atomic.Int32 // instances by state
 	closed  bool
+
+	widened   int          // instances beyond the subset; see subset.go
+	standIns  int          // that were in the subset and wait for newcomers
+	shrinking *time.Timer  // nil while there is nothing to shrink
+	hasAsked  atomic.Bool  // filters have woken instances; written under mu
+	needed    atomic.Int64 // when a filter accepted none but those
 }
 
 var _ balancer.Balancer = (*fleet)(nil)
@@ -106,6 +110,9 @@ func (f *fleet) apply(list []listed) bool {
 			changed = true
 		}
 	}
+	if changed {
+		f.hurry()
+	}
 	return changed
 }
 
@@ -127,28 +134,25 @@ func (f *fleet) newInstance(key instanceID, entry listed) *instance {
 // rebuild chooses the active instances, starts connecting to new ones, and
 // makes the picker.
 func (f *fleet) rebuild(found *found) {
-	active := make([]*instance, 0, len(f.table))
-	for _, in := range f.table {
-		active = append(active, in)
-	}
-	slices.SortFunc(active, func(a, b *instance) int { return cmp.Compare(a.rank, b.rank) })
-	if limit := f.client.subset + f.widened; f.client.subset > 0 && limit < len(active) {
-		for _, in := range active[limit:] {
-			f.sleep(in)
-		}
-		active = active[:limit]
-	}
+	active := f.choose()
 	nodes := make([]*selector.Node, len(active))
+	var asked map[*instance]bool
 	for i, in := range active {
 		f.wake(in)
 		nodes[i] = in.node
+		if in.asked && asked == nil {
+			asked = make(map[*instance]bool)
+		}
+		if in.asked {
+			asked[in] = true
+		}
 	}
 	var previous selector.Picker
 	if old := f.picker.Load(); old != nil {
 		previous = old.strategy
 	}
 	f.picker.Store(&picker{
-		fleet: f, client: f.client, found: found, instances: active, nodes: nodes,
+		fleet: f, client: f.client, found: found, instances: active, nodes: nodes, asked: asked, list: uint32(f.pushes),
 		strategy: f.client.strategy.Build(nodes, previous),
 	})
 }
@@ -178,8 +182,8 @@ func (f *fleet) wake(in *instance) {
 	subConn.Connect()
 }
 
-// sleep takes a connected instance back out of the subset; its running calls
-// go on like those of one that left.
+// sleep takes a connected instance back out of the subset. It is still
+// published, so its running calls end by themselves.
 func (f *fleet) sleep(in *instance) {
 	if in.state.Load() == dormant {
 		return
@@ -187,11 +191,19 @@ func (f *fleet) sleep(in *instance) {
 	fresh := f.newInstance(in.key, listed{Instance: in.node.Instance(), dial: in.dial})
 	fresh.seen = in.seen
 	f.table[in.key] = fresh
-	f.dismiss(in)
+	f.retire(in)
 }
 
-// dismiss ends an instance: no new calls, running ones up to the drain grace.
+// dismiss ends an instance that discovery has withdrawn: no new calls, running
+// ones up to the drain grace.
 func (f *fleet) dismiss(in *instance) {
+	if f.retire(in); in.subConn != nil {
+		in.grace = time.AfterFunc(f.client.drainGrace, in.sockets.cut)
+	}
+}
+
+// retire takes an instance out of use; its running calls go on.
+func (f *fleet) retire(in *instance) {
 	f.move(in, left)
 	f.counts[left].Add(-1)
 	if in.subConn == nil {
@@ -202,15 +214,26 @@ func (f *fleet) dismiss(in *instance) {
 		f.leaving = make(map[*instance]struct{})
 	}
 	f.leaving[in] = struct{}{}
-	in.grace = time.AfterFunc(f.client.drainGrace, in.sockets.cut)
 	// Asynchronous, since a socket may close under grpc-go's locks or ours.
 	in.sockets.whenEmpty(func() { time.AfterFunc(0, func() { f.gone(in) }) })
+}
+
+// hurry starts the drain grace of instances that were displaced and then left
+// discovery.
+func (f *fleet) hurry() {
+	for in := range f.leaving {
+		if _, published := f.table[in.key]; in.grace == nil && !published {
+			in.grace = time.AfterFunc(f.client.drainGrace, in.sockets.cut)
+		}
+	}
 }
 
 func (f *fleet) gone(in *instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	in.grace.Stop()
+	if in.grace != nil {
+		in.grace.Stop()
+	}
 	delete(f.leaving, in)
 }
 
@@ -227,6 +250,7 @@ func (f *fleet) changed(in *instance, s balancer.SubConnState) {
 		in.connection.Add(1)
 		in.draining = false
 		f.move(in, ready)
+		f.settle()
 	case connectivity.Idle, connectivity.Connecting:
 		if was == ready || in.draining {
 			in.connection.Add(1)
@@ -265,6 +289,7 @@ func (f *fleet) publish() {
 	if p == nil {
 		return
 	}
+	f.review()
 	state := connectivity.TransientFailure
 	switch {
 	case f.counts[ready].Load() > 0:
@@ -273,27 +298,6 @@ func (f *fleet) publish() {
 		state = connectivity.Connecting
 	}
 	f.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: p})
-}
-
-// widen connects to more instances than the subset: all that p knows are
-// tried, failing or draining. It reports whether there were any, or p is old:
-// then the call picks again from the set that another call has widened.
-func (f *fleet) widen(p *picker) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return false
-	}
-	if f.picker.Load() != p {
-		return true
-	}
-	if f.counts[dormant].Load() == 0 {
-		return false
-	}
-	f.widened += f.client.subset
-	f.rebuild(f.picker.Load().found)
-	f.publish()
-	return true
 }
 
 // ResolverError implements balancer.Balancer. Our resolvers report what they
@@ -318,9 +322,14 @@ func (f *fleet) ExitIdle() {
 func (f *fleet) Close() {
 	f.mu.Lock()
 	f.closed = true
+	if f.shrinking != nil {
+		f.shrinking.Stop()
+	}
 	departed := make([]*instance, 0, len(f.leaving))
 	for in := range f.leaving {
-		in.grace.Stop()
+		if in.grace != nil {
+			in.grace.Stop()
+		}
 		departed = append(departed, in)
 	}
 	for _, in := range f.table {

@@ -193,7 +193,10 @@ func WithStreamInterceptor(in ...stdgrpc.StreamClientInterceptor) ClientOption {
 	}
 }
 
-// WithNodeFilter adds Kratos filters, evaluated on every pick.
+// WithNodeFilter adds Kratos filters, evaluated on every pick over the READY
+// instances. When they refuse all of these they are also shown the connecting
+// and the sleeping instances, see [WithSubset]: the client connects to those
+// that they accept, and to no others. They must be safe for concurrent use.
 func WithNodeFilter(filters ...kselector.NodeFilter) ClientOption {
 	return func(o *clientOptions) {
 		o.filters = append(o.filters, given(o.fault, "WithNodeFilter", filters)...)
@@ -218,7 +221,11 @@ func WithHashKey(key func(context.Context) string) ClientOption {
 }
 
 // WithSubset bounds to how many instances the client connects; it widens when
-// all of them are failing, draining or tried. Default 25, 0 connects to all.
+// all of them are failing, draining or tried, and shrinks back once as many as
+// the subset has were READY for a minute. What a [WithNodeFilter] accepts beyond
+// it adds at most as many again. An instance that a new one displaces stays in
+// use until the new one is READY; its running calls then end by themselves.
+// Default 25, 0 connects to all.
 func WithSubset(size int) ClientOption {
 	return func(o *clientOptions) {
 		if size < 0 {
@@ -230,7 +237,7 @@ func WithSubset(size int) ClientOption {
 }
 
 // WithDrainGrace bounds how long calls run on at an instance that discovery
-// has withdrawn; then they end as ConnectionLost. Default 30 s, 0 ends them at
+// has withdrawn (not at one that has only left the subset); then they end as ConnectionLost. Default 30 s, 0 ends them at
 // once. It needs credentials given by an option of this package.
 func WithDrainGrace(d time.Duration) ClientOption {
 	return func(o *clientOptions) {

@@ -33,8 +33,9 @@ type instance struct {
 	gated      atomic.Bool   // the peer has our gate
 	state      atomic.Uint32 // instanceState; written under fleet.mu
 	draining   bool          // under fleet.mu
+	asked      bool          // a user's filter has woken it, under fleet.mu
 	cause      error         // last connection error, under fleet.mu
-	grace      *time.Timer   // once it has left, under fleet.mu
+	grace      *time.Timer   // once discovery has withdrawn it, under fleet.mu
 }
 
 // instanceID tells instances apart.

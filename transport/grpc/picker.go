@@ -1,6 +1,7 @@
 package grpc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type picker struct {
 	found     *found
 	instances []*instance // the active ones
 	nodes     []*selector.Node
+	asked     map[*instance]bool // of the active ones, those that only filters need
+	list      uint32             // the number of the list, from 1
 	strategy  selector.Picker
 }
 
@@ -42,14 +45,14 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	r := &a.request
 	r.Now = a.pickTime()
 	if len(p.client.filters) > 0 || p.client.hashKey != nil {
-		if err := p.prepare(info, a); err != nil {
+		if err := p.prepare(info.Ctx, a); err != nil {
 			return balancer.PickResult{}, err
 		}
 	}
 	node := p.strategy.Pick(r)
 	if node == nil || node.InFlight()+node.OpenStreams() >= maxInFlight {
 		var err error
-		if node, err = p.search(a, node); err != nil {
+		if node, err = p.search(info.Ctx, a, node); err != nil {
 			return balancer.PickResult{}, err
 		}
 	}
@@ -63,12 +66,20 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 
 // prepare evaluates what users attached to the client: Kratos NodeFilters and
 // the hash key.
-func (p *picker) prepare(info balancer.PickInfo, a *attempt) error {
+func (p *picker) prepare(ctx context.Context, a *attempt) error {
 	if key := p.client.hashKey; key != nil {
 		guard(func() {
-			text := key(info.Ctx)
+			text := key(ctx)
 			a.request.Hash, a.request.HasHash = selector.HashKey(text), text != ""
 		})
+	}
+	return p.filter(ctx, a)
+}
+
+// filter evaluates Kratos NodeFilters, if there are any.
+func (p *picker) filter(ctx context.Context, a *attempt) error {
+	if len(p.client.filters) == 0 {
+		return nil
 	}
 	ready := make([]*selector.Node, 0, len(p.nodes))
 	for _, node := range p.nodes {
@@ -76,17 +87,20 @@ func (p *picker) prepare(info balancer.PickInfo, a *attempt) error {
 			ready = append(ready, node)
 		}
 	}
-	filter, err := selector.KratosFilter(info.Ctx, ready, p.client.filters...)
+	filter, err := selector.KratosFilter(ctx, ready, p.client.filters...)
 	if err != nil {
 		a.failed(materpc.NoInstance, err)
 		return err
 	}
 	a.request.Filter = filter
+	if filter != nil {
+		p.noteNeed(a.request.Now, ready, filter)
+	}
 	return nil
 }
 
 // search is the slow path: the strategy found nothing, or a full connection.
-func (p *picker) search(a *attempt, full *selector.Node) (*selector.Node, error) {
+func (p *picker) search(ctx context.Context, a *attempt, full *selector.Node) (*selector.Node, error) {
 	if full != nil {
 		r := a.request
 		r.Filter = func(n *selector.Node) bool {
@@ -100,7 +114,20 @@ func (p *picker) search(a *attempt, full *selector.Node) (*selector.Node, error)
 	if node := p.again(a); node != nil {
 		return node, nil
 	}
-	if p.worthWaiting(a) || p.fleet.widen(p) {
+	wait, err := p.accepted(ctx, a)
+	if err == nil && !wait {
+		// Between the pick and this look the last connecting one may have become READY.
+		if err = p.filter(ctx, a); err == nil {
+			if node := p.strategy.Pick(&a.request); node != nil {
+				return node, nil
+			}
+			wait, err = p.more(ctx, a)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case wait:
 		a.waited = true
 		return nil, balancer.ErrNoSubConnAvailable
 	}
@@ -137,6 +164,26 @@ func (p *picker) worthWaiting(a *attempt) bool {
 		}
 	}
 	return false
+}
+
+// accepted is worthWaiting for clients with filters too: an instance that they
+// refuse is not worth waiting for.
+func (p *picker) accepted(ctx context.Context, a *attempt) (bool, error) {
+	if worth := p.worthWaiting(a); !worth || len(p.client.filters) == 0 {
+		return worth, nil
+	}
+	var connecting []*selector.Node
+	for _, in := range p.instances {
+		if in.state.Load() == waiting && in.node.Weight() > 0 && !a.barred.Has(in.node) {
+			connecting = append(connecting, in.node)
+		}
+	}
+	accepts, err := selector.KratosFilter(ctx, connecting, p.client.filters...)
+	if err != nil {
+		a.failed(materpc.NoInstance, err)
+		return false, err
+	}
+	return slices.ContainsFunc(connecting, accepts), nil
 }
 
 func (p *picker) untriedWaiting(a *attempt) bool {
