@@ -53,7 +53,8 @@ type client struct {
 
 	doneSlots sync.Pool // of *doneSlot
 
-	fleet atomic.Pointer[fleet] // the balancer, once there is one
+	fleet      atomic.Pointer[fleet]             // the balancer, once there is one
+	discovered atomic.Pointer[discoveryResolver] // of a discovery target, once there is one
 
 	running atomic.Int64
 	closing atomic.Bool

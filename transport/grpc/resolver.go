@@ -79,6 +79,7 @@ func (b *resolverBuilder) Build(t resolver.Target, cc resolver.ClientConn, opts 
 	if r.hub == nil {
 		r.hub, r.ownHub = registry.NewHub(b.discovery, registry.OnEvent(b.client.discoveryEvent)), true
 	}
+	b.client.discovered.Store(r)
 	r.patience = time.AfterFunc(firstAnswer, r.late)
 	r.cancel = r.hub.Subscribe(b.client.target.name, r.update)
 	return r, nil
@@ -192,7 +193,9 @@ type discoveryResolver struct {
 	mu       sync.Mutex
 	answered bool
 	closed   bool
+	last     registry.Snapshot
 	known    map[*kregistry.ServiceInstance]*selector.Instance // of the last list; a hub keeps what is unchanged
+	holders  holders                                           // of addresses that several records name
 }
 
 func (r *discoveryResolver) update(s registry.Snapshot) {
@@ -203,6 +206,13 @@ func (r *discoveryResolver) update(s registry.Snapshot) {
 	}
 	r.answered = true
 	r.patience.Stop()
+	r.last = s
+	r.put()
+}
+
+// put hands the last list on. r.mu is held.
+func (r *discoveryResolver) put() {
+	s := r.last
 	list := r.describe(s.Instances)
 	err := s.Err
 	if err == nil && len(list) == 0 && len(s.Instances) > 0 {
@@ -215,7 +225,8 @@ func (r *discoveryResolver) update(s registry.Snapshot) {
 func (r *discoveryResolver) describe(instances []*kregistry.ServiceInstance) []listed {
 	list := make([]listed, 0, len(instances))
 	known := make(map[*kregistry.ServiceInstance]*selector.Instance, len(instances))
-	seen := make(map[string]struct{}, len(instances))
+	seen := make(map[string]*selector.Instance, len(instances))
+	var rivals map[string][]*selector.Instance // by address, where there are several
 	for _, in := range instances {
 		description, ok := r.known[in]
 		if !ok {
@@ -225,11 +236,24 @@ func (r *discoveryResolver) describe(instances []*kregistry.ServiceInstance) []l
 		if description == nil {
 			continue
 		}
-		if _, twice := seen[description.Address]; !twice {
-			seen[description.Address] = struct{}{}
+		first, twice := seen[description.Address]
+		if !twice {
+			seen[description.Address] = description
 			list = append(list, listed{Instance: description})
+			continue
 		}
+		if rivals == nil {
+			rivals = make(map[string][]*selector.Instance)
+		}
+		if rivals[description.Address] == nil {
+			rivals[description.Address] = []*selector.Instance{first}
+		}
+		rivals[description.Address] = append(rivals[description.Address], description)
 	}
+	if r.holders == nil && rivals != nil {
+		r.holders = make(holders)
+	}
+	r.holders.settle(list, rivals, r.known)
 	r.known = known
 	return list
 }

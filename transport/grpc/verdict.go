@@ -128,6 +128,7 @@ func (a *attempt) proved() verdict {
 			client.observers.emit(materpc.Event{
 				Type: materpc.ProofMismatch, Info: &a.call.RPCInfo, Peer: &in.peer, Detail: proof.Instance,
 			})
+			client.mistaken(in.key.address, proof.Instance)
 		}
 		return verdict{}
 	}
