@@ -259,7 +259,8 @@ func wantOrder(t *testing.T, j *journal, servers []string) {
 }
 
 // TestMixedServiceBothClients: one service with an instance of either side. Both
-// clients use both, and when one leaves in the middle of calls none fails.
+// clients use both, follow the registry when ours is taken out and put back, and
+// when it stops in the middle of calls none fails.
 func TestMixedServiceBothClients(t *testing.T) {
 	reg := memory.New()
 	ours, theirs := grpc.NewServer(grpc.Address("127.0.0.1:0")), kgrpc.NewServer(kgrpc.Address("127.0.0.1:0"))
@@ -294,6 +295,25 @@ func TestMixedServiceBothClients(t *testing.T) {
 	for name := range clients {
 		seen := map[string]bool{}
 		until(name, func(server string) bool { seen[server] = true; return len(seen) == 2 })
+	}
+	ourRecord := &registry.ServiceInstance{ID: a.ID(), Name: a.Name(), Endpoints: a.Endpoint()}
+	if err := reg.Deregister(ctx, ourRecord); err != nil { // it still serves: discovery alone keeps callers away
+		t.Fatal(err)
+	}
+	for name := range clients {
+		row := 0
+		until(name, func(server string) bool {
+			if row++; server != "theirs" {
+				row = 0
+			}
+			return row == 50
+		})
+	}
+	if err := reg.Register(ctx, ourRecord); err != nil {
+		t.Fatal(err)
+	}
+	for name := range clients {
+		until(name, func(server string) bool { return server == "ours" })
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- a.Stop() }()
