@@ -82,8 +82,11 @@ type client struct {
 // [Close], which lets them finish.
 func NewClient(target string, opts ...ClientOption) (*stdgrpc.ClientConn, error) {
 	o := defaultClientOptions()
-	o.endpoint = target
 	o.apply(opts)
+	if o.endpoint != "" && o.endpoint != target {
+		o.fault("WithEndpoint(%q): NewClient has its target already; leave it out, or use Dial", o.endpoint)
+	}
+	o.endpoint = target
 	return o.dial()
 }
 

@@ -79,7 +79,8 @@ func (o *clientOptions) duration(name string, d time.Duration) time.Duration {
 // unlimited is the duration from which a timeout is none.
 const unlimited = 30 * 24 * time.Hour
 
-// WithEndpoint sets the target of [Dial] and [DialInsecure]; see [NewClient].
+// WithEndpoint sets the target of [Dial] and [DialInsecure]; see [NewClient],
+// which has its own and takes no other.
 func WithEndpoint(endpoint string) ClientOption {
 	return func(o *clientOptions) { o.endpoint = endpoint }
 }
@@ -110,8 +111,9 @@ func WithCredentials(c credentials.TransportCredentials) ClientOption {
 	}
 }
 
-// WithTLSConfig sets TLS credentials. Its ServerName is best left empty: the
-// name then comes from the instance or the target.
+// WithTLSConfig sets TLS credentials; nil sets nothing, as with Kratos. Its
+// ServerName is best left empty: the name then comes from the instance or the
+// target. Of several options for credentials the last counts.
 func WithTLSConfig(c *tls.Config) ClientOption {
 	return func(o *clientOptions) {
 		if c != nil {
@@ -123,7 +125,13 @@ func WithTLSConfig(c *tls.Config) ClientOption {
 // WithDiscovery sets the registry behind discovery:/// targets: any Kratos
 // Discovery. The client watches it through a hub of its own; see [WithHub].
 func WithDiscovery(d kregistry.Discovery) ClientOption {
-	return func(o *clientOptions) { o.discovery = d }
+	return func(o *clientOptions) {
+		if absent(d) {
+			o.fault("WithDiscovery: the registry is nil; want an open one, see registry.Open")
+			return
+		}
+		o.discovery = d
+	}
 }
 
 // WithHub sets a hub behind discovery:/// targets, so that clients share its

@@ -11,6 +11,7 @@ import (
 	stdgrpc "google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/materpc/materpc/selector/p2c"
@@ -35,23 +36,17 @@ func defaultClientOptions() clientOptions {
 
 // dial makes the connection, or reports all faults.
 func (o *clientOptions) dial() (*stdgrpc.ClientConn, error) {
-	t, err := parseTarget(o.endpoint)
-	if err != nil {
-		o.faults = append(o.faults, err)
-	}
-	if t.scheme == schemeDiscovery && o.discovery == nil && o.hub == nil {
-		o.faults = append(o.faults, errNoDiscovery)
-	}
-	if len(o.faults) > 0 {
-		return nil, fmt.Errorf("materpc: client for %q: %w", o.endpoint, errors.Join(o.faults...))
-	}
 	if o.credentials == nil && o.secure {
 		o.credentials = credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12})
+	}
+	t, err := o.check()
+	if err != nil {
+		return nil, err
 	}
 	c := o.client(t)
 	conn, err := stdgrpc.NewClient(t.text, o.options(c)...)
 	if err != nil {
-		return nil, fmt.Errorf("materpc: client for %q: %w (credentials: WithInsecure, WithTLSConfig or WithCredentials)", o.endpoint, err)
+		return nil, fmt.Errorf("materpc: client for %q: %w", o.endpoint, err)
 	}
 	// Interceptors among grpc-go's own options stand outside ours and may answer
 	// both probes themselves, as a cache or a mock does. That proves nothing; a
@@ -61,6 +56,43 @@ func (o *clientOptions) dial() (*stdgrpc.ClientConn, error) {
 	}
 	conn.Connect()
 	return conn, nil
+}
+
+// check reports all faults of target, options and credentials.
+func (o *clientOptions) check() (target, error) {
+	t, err := parseTarget(o.endpoint)
+	if err != nil {
+		o.faults = append([]error{err}, o.faults...)
+	}
+	if t.scheme == schemeDiscovery && o.discovery == nil && o.hub == nil {
+		o.faults = append(o.faults, errNoDiscovery)
+	}
+	if o.credentials == nil && !brings(o.dialOptions) {
+		o.faults = append(o.faults, errNoCredentials)
+	}
+	switch {
+	case err != nil: // names the target itself
+		return t, fmt.Errorf("materpc: client: %w", errors.Join(o.faults...))
+	case len(o.faults) > 0:
+		return t, fmt.Errorf("materpc: client for %q: %w", o.endpoint, errors.Join(o.faults...))
+	}
+	return t, nil
+}
+
+var errNoCredentials = errors.New("there are no credentials; want WithInsecure, WithTLSConfig or WithCredentials")
+
+// brings reports whether grpc-go's own options bring credentials. They cannot be
+// read, only tried: a connection that lacks nothing else without them lacks them.
+func brings(options []stdgrpc.DialOption) bool {
+	lacks := func(options ...stdgrpc.DialOption) bool {
+		conn, err := stdgrpc.NewClient("passthrough:///", options...)
+		if err == nil {
+			_ = conn.Close() // it has not connected
+		}
+		return err != nil
+	}
+	insecure := stdgrpc.WithTransportCredentials(insecure.NewCredentials())
+	return !lacks(options...) || lacks(append([]stdgrpc.DialOption{insecure}, options...)...)
 }
 
 func (o *clientOptions) client(t target) *client {

@@ -2,6 +2,7 @@ package grpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -44,6 +45,9 @@ func parseTarget(text string) (target, error) {
 		return target{}, fmt.Errorf("target %q: is empty; want %s", text, knownSchemes)
 	}
 	scheme, rest, found := strings.Cut(text, ":")
+	if found && rest == "" {
+		return target{}, fmt.Errorf("target %q: nothing stands behind the colon; want HOST:PORT, or %s", text, knownSchemes)
+	}
 	if !found || !isScheme(scheme, rest) {
 		if _, _, err := net.SplitHostPort(text); err != nil && strings.Contains(text, ":") {
 			return target{}, fmt.Errorf("target %q: is no host:port (%w); want %s", text, err, knownSchemes)
@@ -105,16 +109,28 @@ func (t *target) check() error {
 	case schemePassthrough:
 		t.addresses = []string{t.name}
 	case schemeDirect:
+		var faults []error
 		for address := range strings.SplitSeq(t.name, ",") {
-			host, port, err := net.SplitHostPort(address)
-			if err == nil && (host == "" || port == "" || port == "0") {
-				err = fmt.Errorf("address %s: host or port is missing", address)
-			}
-			if err != nil {
-				return fmt.Errorf("target %q: %w; want direct:///HOST:PORT,HOST:PORT with IPv6 hosts in brackets", t.text, err)
-			}
+			faults = append(faults, checkAddress(address))
 			t.addresses = append(t.addresses, address)
 		}
+		if err := errors.Join(faults...); err != nil {
+			return fmt.Errorf("target %q: %w; want direct:///HOST:PORT,HOST:PORT with IPv6 hosts in brackets", t.text, err)
+		}
+	}
+	return nil
+}
+
+// checkAddress wants a host and a port number.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	switch number, failure := strconv.ParseUint(port, 10, 16); {
+	case err != nil:
+		return err
+	case host == "" || port == "" || port == "0":
+		return fmt.Errorf("address %s: host or port is missing", address)
+	case failure != nil || number == 0:
+		return fmt.Errorf("address %s: port %q is not 1 to 65535", address, port)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/materpc/materpc"
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
+	"github.com/materpc/materpc/registry/memory"
 	"github.com/materpc/materpc/transport/grpc"
 )
 
@@ -59,6 +60,9 @@ func TestParseTarget(t *testing.T) {
 		"direct:///10.0.0.1":         "missing port",
 		"direct:///10.0.0.1:9,":      "missing port",
 		"direct:///:9":               "host or port is missing",
+		"direct:///a,b:0,c:99999":    "address c:99999: port",
+		"direct:///a:1,b,c:d":        "address b: missing port",
+		"localhost:":                 "behind the colon",
 		"static:///a:9?weight=-1":    "weight",
 		"static:///a:9?wait=1":       "wait",
 		"static:///a":                "port",
@@ -89,12 +93,14 @@ func FuzzParseTarget(f *testing.F) {
 func TestNewClientReportsAllFaults(t *testing.T) {
 	t.Parallel()
 	_, err := grpc.NewClient("discovery:///greeter", grpc.WithTimeout(-1), grpc.WithSubset(-1), grpc.WithDrainGrace(-1),
-		grpc.WithCloseWait(-1), grpc.WithConnectTimeout(0), grpc.WithStrategy(nil), grpc.WithCredentials(nil))
+		grpc.WithCloseWait(-1), grpc.WithConnectTimeout(0), grpc.WithStrategy(nil), grpc.WithCredentials(nil),
+		grpc.WithDiscovery((*memory.Registry)(nil)), grpc.WithEndpoint("direct:///a:1"))
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"WithTimeout(", "WithSubset(-1)", "WithDrainGrace(", "WithCloseWait(", "WithConnectTimeout(0s)", "WithStrategy(nil)", "WithCredentials(nil)", "WithDiscovery",
+		"WithTimeout(", "WithSubset(-1)", "WithDrainGrace(", "WithCloseWait(", "WithConnectTimeout(0s)", "WithStrategy(nil)", "WithCredentials(nil)", "WithDiscovery:", "WithEndpoint(",
+		"there are no credentials", "the registry is nil",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\ndoes not name %s", err, want)
