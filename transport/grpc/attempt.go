@@ -25,7 +25,8 @@ type attempt struct {
 	moves   moveState
 	sealed  context.Context // what its tries are sent with
 	waited  bool            // a pick had to wait, so the call's start is no pick time
-	asked   uint32          // the list of which its filters have seen the sleeping instances
+	asks    uint8           // how often its filters have seen the sleeping instances of
+	asked   uint32          // this list
 }
 
 type attemptKey struct{}

@@ -34,6 +34,7 @@ type instance struct {
 	state      atomic.Uint32 // instanceState; written under fleet.mu
 	draining   bool          // under fleet.mu
 	asked      bool          // a user's filter has woken it, under fleet.mu
+	askedAt    int64         // when, on the client's clock
 	cause      error         // last connection error, under fleet.mu
 	grace      *time.Timer   // once discovery has withdrawn it, under fleet.mu
 }

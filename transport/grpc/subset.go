@@ -151,12 +151,11 @@ func (f *fleet) shrink() {
 // everybody, so only what it accepts is connected to, the first in the client's
 // order, at most as many as the subset has. When others hold those places,
 // the ones that were idle for longest give way: a filter that pins every call
-// to another instance costs a connection each, not one to each. A call asks
-// once a list. The filters see the sleeping instances here, all of them, which takes
-// time linear in the fleet; a call that the connected ones can serve never
-// comes here.
+// to another instance costs a connection each, not one to each. The
+// filters see the sleeping instances here, all of them, which takes time linear
+// in the fleet; a call that the connected ones can serve never comes here.
 func (f *fleet) ask(ctx context.Context, a *attempt) (bool, error) {
-	nodes := f.sleeping(a)                                                 // in no order
+	nodes := f.sleeping(a)
 	accepts, err := selector.KratosFilter(ctx, nodes, f.client.filters...) // code of users: not under f.mu
 	if err != nil {
 		return false, err
@@ -177,7 +176,7 @@ func (f *fleet) ask(ctx context.Context, a *attempt) (bool, error) {
 	return f.admit(asleep), nil
 }
 
-// sleeping are the instances outside the subset that a may use.
+// sleeping are the instances outside the subset that a may use, in no order.
 func (f *fleet) sleeping(a *attempt) []*selector.Node {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,7 +211,7 @@ func (f *fleet) admit(asleep []*instance) bool {
 			places++
 		}
 		places--
-		in.asked = true
+		in.asked, in.askedAt = true, f.client.now()
 		woken++
 	}
 	if woken > 0 {
@@ -245,10 +244,14 @@ func (f *fleet) places() (free int, idle []*instance) {
 			}
 			return 1
 		}
-		return cmp.Compare(a.node.Stats().LastPick, b.node.Stats().LastPick)
+		return cmp.Compare(a.lastUse(), b.lastUse())
 	})
 	return free, idle
 }
+
+// lastUse is when it was picked last, or woken: the call it was woken for has
+// still to pick it.
+func (in *instance) lastUse() int64 { return max(in.node.Stats().LastPick, in.askedAt) }
 
 // noteNeed notes whether only instances that were asked for pass the filters.
 func (p *picker) noteNeed(now int64, nodes []*selector.Node, accepts func(*selector.Node) bool) {
@@ -270,15 +273,26 @@ func (p *picker) noteNeed(now int64, nodes []*selector.Node, accepts func(*selec
 	}
 }
 
+// maxAsks bounds how often a call asks for instances of one list. More than
+// once, since what it has woken may have had to give way to another call's.
+const maxAsks = 3
+
+func (a *attempt) mayAsk(list uint32) bool {
+	if a.asked != list {
+		a.asked, a.asks = list, 0
+	}
+	a.asks++
+	return a.asks <= maxAsks
+}
+
 // more looks for instances beyond those that are awake.
 func (p *picker) more(ctx context.Context, a *attempt) (bool, error) {
 	if len(p.client.filters) == 0 {
 		return p.fleet.widen(p), nil
 	}
-	if p.fleet.counts[dormant].Load() == 0 || a.asked == p.list {
+	if p.fleet.counts[dormant].Load() == 0 || !a.mayAsk(p.list) {
 		return false, nil
 	}
-	a.asked = p.list
 	found, err := p.fleet.ask(ctx, a)
 	if err != nil {
 		a.failed(materpc.NoInstance, err)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -212,6 +214,109 @@ func TestFilterThatPinsEachCall(t *testing.T) {
 		time.Sleep(3 * time.Minute)
 		if got := awake(c); got != 5 {
 			t.Errorf("%d awake, want 5", got)
+		}
+	})
+}
+
+// What a filter needs all the time stays connected.
+func TestFilterKeepsWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		var seen atomic.Int64
+		c := n.client("discovery:///greeter", grpc.WithDiscovery(filteredFleet(n, 2)), grpc.WithSubset(5), versionFilter("canary", &seen))
+		c.awaitReady(t, 5)
+		for range 30 {
+			if server, err := c.say(t.Context()); err != nil || server != "canary" {
+				t.Fatalf("%q, %v", server, err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if got := n.dialed("i198:1") + n.dialed("i199:1"); got != 2 {
+			t.Errorf("%d dials of the two canaries, want 2", got)
+		}
+	})
+}
+
+// Instances that a filter accepts and nobody can reach fail a call, after a
+// bounded number of tries.
+func TestFilterAcceptsOnlyTheDead(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		var seen atomic.Int64
+		d := filteredFleet(n, 100)
+		for i := 100; i < 200; i++ {
+			_ = n.listeners[fmt.Sprintf("i%03d:1", i)].Close()
+		}
+		c := n.client("discovery:///greeter", grpc.WithDiscovery(d), grpc.WithSubset(5), versionFilter("canary", &seen))
+		synctest.Wait()
+		for range 3 {
+			before := n.allDials()
+			_, err := c.say(t.Context())
+			kind := materpc.GetConnection
+			if readyIn(c) > 0 { // in the subset, refused by the filter
+				kind = materpc.NoInstance
+			}
+			wantErr(t, err, codes.Unavailable, kind)
+			if got := n.allDials() - before; got > 15 {
+				t.Errorf("%d dials for one call, want at most 3 times the subset of 5", got)
+			}
+			if got := awake(c); got > 10 {
+				t.Errorf("%d awake, want at most 10", got)
+			}
+		}
+	})
+}
+
+// A call does not wait for connecting instances that its filter refuses.
+func TestFilterDoesNotWaitForWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		var seen atomic.Int64
+		c := n.client("discovery:///greeter", grpc.WithDiscovery(filteredFleet(n, 20)), grpc.WithSubset(1), versionFilter("canary", &seen),
+			grpc.WithOptions(stdgrpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+				if address < "i180:1" {
+					time.Sleep(2 * time.Second)
+				}
+				return n.dialContext(ctx, address)
+			})))
+		began := time.Now()
+		if server, err := c.say(t.Context()); err != nil || server != "canary" || time.Since(began) > 0 {
+			t.Errorf("%q, %v after %v", server, err, time.Since(began))
+		}
+		time.Sleep(2 * time.Second) // the dialer does not look at its ctx
+	})
+}
+
+// Calls at the same moment that are pinned to more instances than there are
+// places end, and none of them in vain while places are free.
+func TestFilterThatPinsManyCallsAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNet(t)
+		type pin struct{}
+		c := n.client("discovery:///greeter", grpc.WithDiscovery(filteredFleet(n, 0)), grpc.WithSubset(20),
+			grpc.WithNodeFilter(func(ctx context.Context, nodes []kselector.Node) []kselector.Node {
+				return slices.DeleteFunc(slices.Clone(nodes), func(node kselector.Node) bool { return node.Address() != ctx.Value(pin{}) })
+			}))
+		c.awaitReady(t, 20)
+		for round := range 10 {
+			var calls sync.WaitGroup
+			for i := range 15 {
+				calls.Go(func() {
+					address := fmt.Sprintf("i%03d:1", round*15+i)
+					if _, err := c.say(context.WithValue(t.Context(), pin{}, address)); err != nil {
+						t.Errorf("pinned to %s: %v", address, err)
+					}
+				})
+			}
+			calls.Wait()
+			time.Sleep(time.Second)
+			if got := awake(c); got > 40 {
+				t.Errorf("%d awake, want at most 40", got)
+			}
 		}
 	})
 }
