@@ -19,7 +19,7 @@ import (
 )
 
 // committedStream is a bidi stream that has sent a message.
-func committedStream(t *testing.T, ctx context.Context, c *testClient) hellov1.Greeter_ChatClient { //nolint:revive // t first, as everywhere here
+func committedStream(t *testing.T, ctx context.Context, c *testClient) hellov1.Greeter_ChatClient {
 	t.Helper()
 	stream, err := c.Chat(ctx)
 	if err != nil {
