@@ -117,7 +117,9 @@ func (k ErrorKind) Code() codes.Code { return k.facts().code }
 // without a policy: only where this hop knows that no user code ran.
 func (k ErrorKind) Movable() bool { return k.facts().movable }
 
-// Charged reports whether the failure speaks against the instance.
+// Charged reports whether failures of this kind speak against the instance. Of
+// what a peer answered itself ([RemoteOrNetwork], [Overlimit]) only server faults
+// do: its gRPC code decides that, see selector.OutcomeOf.
 func (k ErrorKind) Charged() bool { return k.facts().charged }
 
 // KindOf answers what happened. An error that materpc returned knows its kind;

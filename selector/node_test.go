@@ -54,12 +54,18 @@ func TestFromService(t *testing.T) {
 	}
 }
 
+// businessError is one in Kitex's sense.
+type businessError struct{ error }
+
+func (businessError) BizStatusCode() int32 { return 7 }
+
 func TestOutcomeOf(t *testing.T) {
 	tests := []struct {
 		err  error
 		want selector.Outcome
 	}{
 		{nil, selector.Success},
+		{fmt.Errorf("wrapped: %w", businessError{errors.New("sold out")}), selector.Success},
 		{context.Canceled, selector.Neutral},
 		{kerrors.ClientClosed("GONE", ""), selector.Neutral},
 		{kerrors.NotFound("NONE", ""), selector.Neutral},

@@ -41,7 +41,8 @@ func (o Outcome) String() string {
 // known, as in Kratos's DoneInfo. Errors may be wrapped, gRPC statuses, Kratos
 // errors or bare context errors.
 //
-//   - nil is Success.
+//   - nil is Success, and so is a business error in Kitex's sense, such as
+//     materpc's BizError: the node did its work.
 //   - A cancel (context.Canceled, codes.Canceled, Kratos's 499) is Neutral: it
 //     is the caller's.
 //   - DeadlineExceeded in any form, Unavailable, ResourceExhausted (overload),
@@ -54,7 +55,7 @@ func (o Outcome) String() string {
 //     refusing a request is faster than serving it: an instance that only
 //     refuses must not look fast.
 func OutcomeOf(err error) Outcome {
-	if err == nil {
+	if err == nil || isBusiness(err) {
 		return Success
 	}
 	if errors.Is(err, context.Canceled) {
@@ -75,6 +76,12 @@ func OutcomeOf(err error) Outcome {
 	default:
 		return Neutral
 	}
+}
+
+// isBusiness knows Kitex's interface of business errors.
+func isBusiness(err error) bool {
+	var business interface{ BizStatusCode() int32 }
+	return errors.As(err, &business)
 }
 
 func outcomeOfHTTP(code int) Outcome {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"strconv"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -22,6 +23,11 @@ func bizError(s *status.Status, trailer metadata.MD) error {
 	code, err := strconv.ParseInt(trailer[bizStatusKey][0], 10, 32)
 	if err != nil {
 		return materpc.Classified(materpc.RemoteOrNetwork, s.Err(), nil)
+	}
+	if len(s.Proto().GetDetails()) == 0 { // as with all errors whose kind is known here
+		if detailed, err := s.WithDetails(&errdetails.ErrorInfo{Reason: materpc.Biz.Reason()}); err == nil {
+			s = detailed
+		}
 	}
 	biz := materpc.NewBizError(int32(code), s.Message()).WithStatus(s)
 	if values := trailer[bizExtraKey]; len(values) > 0 {

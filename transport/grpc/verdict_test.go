@@ -341,7 +341,7 @@ func TestBusinessErrors(t *testing.T) {
 		if !ok || biz.BizStatusCode() != 4711 || biz.BizMessage() != "sold out" || biz.BizExtra()["sku"] != "7" || materpc.KindOf(err) != materpc.Biz {
 			t.Errorf("%v: %+v", err, biz)
 		}
-		if status.Code(err) != codes.Internal || kerrors.FromError(err).Code != 500 {
+		if status.Code(err) != codes.Internal || kerrors.FromError(err).Code != 500 || kerrors.Reason(err) != "BIZ" {
 			t.Errorf("status %v, Kratos %v", status.Code(err), kerrors.FromError(err))
 		}
 		if got := c.fleet()["a:1"]; got.Success != 1 || got.Results != 1 {
