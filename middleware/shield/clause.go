@@ -64,13 +64,13 @@ func Errors(name string, targets ...error) *Clause {
 // Any handles what one of clauses handles; nil among them is the default.
 func Any(clauses ...*Clause) *Clause {
 	names := make([]string, len(clauses))
-	any := &Clause{}
+	union := &Clause{}
 	for i, c := range clauses {
 		names[i] = c.String()
-		any.reply = any.reply || c != nil && c.reply
+		union.reply = union.reply || c != nil && c.reply
 	}
-	any.name = strings.Join(names, " or ")
-	any.match = func(ctx context.Context, o Outcome) bool {
+	union.name = strings.Join(names, " or ")
+	union.match = func(ctx context.Context, o Outcome) bool {
 		for _, c := range clauses {
 			if c.handles(ctx, o) {
 				return true
@@ -78,7 +78,7 @@ func Any(clauses ...*Clause) *Clause {
 		}
 		return false
 	}
-	return any
+	return union
 }
 
 // String returns the clause's name.

@@ -9,19 +9,19 @@ import (
 type Reason uint8
 
 const (
-	// BreakerOpen: the breaker is open, or half-open with all probes out.
+	// BreakerOpen says that the breaker is open, or half-open with all probes out.
 	BreakerOpen Reason = iota + 1
-	// Isolated: somebody closed the way by hand, see [Shield.Isolate].
+	// Isolated says: somebody closed the way by hand, see [Shield.Isolate].
 	Isolated
-	// RateLimited: no permit in time.
+	// RateLimited says: no permit in time.
 	RateLimited
-	// ConcurrencyLimited: no slot, and no room in the queue.
+	// ConcurrencyLimited says: no slot, and no room in the queue.
 	ConcurrencyLimited
-	// QueueTimeout: waited in the queue as long as the layer allows.
+	// QueueTimeout says: waited in the queue as long as the layer allows.
 	QueueTimeout
-	// QueueEvicted: a call of higher priority took the place in the queue.
+	// QueueEvicted says: a call of higher priority took the place in the queue.
 	QueueEvicted
-	// Throttled: turned away by chance, since too many calls fail.
+	// Throttled says: turned away by chance, since too many calls fail.
 	Throttled
 )
 
@@ -53,7 +53,7 @@ func (e *Rejected) Error() string {
 // Is makes errors.Is(err, &Rejected{Reason: r}) ask for a reason, and with no
 // reason for any rejection.
 func (e *Rejected) Is(target error) bool {
-	t, ok := target.(*Rejected) //nolint:errorlint // errors.Is walks the chain
+	t, ok := target.(*Rejected)
 	return ok && (t.Reason == 0 || t.Reason == e.Reason)
 }
 

@@ -111,7 +111,7 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 		select {
 		case e := <-ends:
 			if e.thrown != nil {
-				panic(e.thrown)
+				panic(e.thrown) //nolint:forbidigo // the work's own, where its caller can see it
 			}
 			o := Outcome{Err: e.err}
 			if replies && e.err == nil {

@@ -44,7 +44,6 @@ type admitter interface {
 type ticket struct {
 	generation uint64
 	began      int64 // monotonic
-	slot       uint64
 }
 
 // end is how admitted work ended, in the eyes of the layer's clause.
@@ -73,7 +72,7 @@ const (
 func monotonic() int64 { return int64(time.Since(epoch)) }
 
 // epoch is any moment; only differences count.
-var epoch = time.Now()
+var epoch = time.Now() //nolint:gochecknoglobals // never written
 
 // LayerState is what a layer says of itself in a [State].
 type LayerState struct {

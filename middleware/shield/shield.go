@@ -30,7 +30,7 @@ func New(name string, layers ...Layer) (*Shield, error) {
 // Must is New for shields that are part of the program: it panics on a fault.
 func Must(s *Shield, err error) *Shield {
 	if err != nil {
-		panic(err)
+		panic(err) //nolint:forbidigo // what Must is for
 	}
 	return s
 }

@@ -76,6 +76,7 @@ func TestRetryReturnsTheLastFailureItself(t *testing.T) {
 func TestCaseB17BackoffThatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	t.Run("deadline", func(t *testing.T) {
+		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -88,6 +89,7 @@ func TestCaseB17BackoffThatDoesNotFit(t *testing.T) {
 		})
 	})
 	t.Run("cancel during the wait", func(t *testing.T) {
+		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(20*time.Millisecond, cancel)
@@ -100,6 +102,7 @@ func TestCaseB17BackoffThatDoesNotFit(t *testing.T) {
 		})
 	})
 	t.Run("cancel during the attempt", func(t *testing.T) {
+		t.Parallel()
 		for range 100 {
 			ctx, cancel := context.WithCancel(t.Context())
 			runs := 0

@@ -52,11 +52,11 @@ func (t timeoutPlan) derive(ctx context.Context) (context.Context, context.Cance
 
 // arbitrate says whose end it was: the caller's comes first, then ours, and
 // everything else passes.
-func (t timeoutPlan) arbitrate(n *node, f *frame, ctx context.Context, err error) error {
+func (t timeoutPlan) arbitrate(ctx context.Context, n *node, f *frame, err error) error {
 	if f.cancel == nil {
 		return err
 	}
-	ours := err != nil && f.above.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && context.Cause(ctx) == error(t.cause)
+	ours := err != nil && f.above.Err() == nil && errors.Is(ctx.Err(), context.DeadlineExceeded) && context.Cause(ctx) == error(t.cause) //nolint:errorlint // this very layer's
 	f.cancel()
 	f.cancel = nil
 	if !ours {

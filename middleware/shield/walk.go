@@ -85,7 +85,7 @@ func (w *walk) down() error {
 				return err
 			}
 		case timeoutNode:
-			w.ctx, f.cancel = n.timeout.derive(w.ctx)
+			w.ctx, f.cancel = n.timeout.derive(w.ctx) //nolint:fatcontext // one for each Timeout layer
 		case retryNode:
 			n.retry.open(f)
 		}
@@ -141,8 +141,8 @@ func (w *walk) up(o *Outcome) direction {
 		case admitNode:
 			w.settle(n, f, o)
 		case timeoutNode:
-			o.Err = n.timeout.arbitrate(n, f, w.ctx, o.Err)
-			w.ctx = f.above
+			o.Err = n.timeout.arbitrate(w.ctx, n, f, o.Err)
+			w.ctx = f.above //nolint:fatcontext // back out
 		case retryNode:
 			if n.retry.again(n, f, o) {
 				w.depth++
