@@ -78,14 +78,14 @@ func (w *walk) down() error {
 			return nil
 		}
 		f := w.frame(w.depth)
-		f.above = w.ctx
+		f.above = w.ctx //nolint:fatcontext // kept for the way back
 		switch n.kind {
 		case admitNode:
 			if err := w.admit(n, f); err != nil {
 				return err
 			}
 		case timeoutNode:
-			w.ctx, f.cancel = n.timeout.derive(w.ctx) //nolint:fatcontext // one for each Timeout layer
+			w.ctx, f.cancel = n.timeout.derive(w.ctx)
 		case retryNode:
 			n.retry.open(f)
 		}
