@@ -211,7 +211,8 @@ func PropagationWindow(d time.Duration) Option {
 }
 
 // ExitWait is how long running calls may take once the servers are stopped: the
-// deadline of the ctx of Server.Stop. Default 5 s; 0 does not wait.
+// deadline of the ctx of Server.Stop, unless a server's own wait is shorter.
+// Default 5 s; 0 does not wait.
 func ExitWait(d time.Duration) Option {
 	return func(o *options) { o.duration("ExitWait", d, &o.exitWait) }
 }

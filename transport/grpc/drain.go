@@ -115,13 +115,12 @@ func (s *Server) drain(ctx context.Context, force <-chan struct{}) error {
 // awaitBusiness waits until user code has returned and the connections have
 // closed, or had the time to. False means that the exit wait is over first.
 func (s *Server) awaitBusiness(ctx context.Context, force, graceful <-chan struct{}) bool {
-	exit := time.NewTimer(s.options.exitWait)
+	exit := time.NewTimer(s.exitWait(ctx))
 	defer exit.Stop()
 	settle := time.NewTimer(settleWait)
 	defer settle.Stop()
 	for {
-		idle := len(s.inflight.business()) == 0
-		if idle && graceful == nil {
+		if graceful == nil && s.inflight.idle() {
 			return true
 		}
 		select {
@@ -130,17 +129,28 @@ func (s *Server) awaitBusiness(ctx context.Context, force, graceful <-chan struc
 		case <-s.inflight.changed:
 			settle.Reset(settleWait)
 		case <-settle.C:
-			if len(s.inflight.business()) == 0 {
+			if s.inflight.idle() {
 				return true
 			}
 		case <-exit.C:
-			return len(s.inflight.business()) == 0
+			return s.inflight.idle()
 		case <-force:
 			return false
 		case <-ctx.Done():
 			return false
 		}
 	}
+}
+
+// exitWait is the option's, else as long as ctx lasts, else the default.
+func (s *Server) exitWait(ctx context.Context) time.Duration {
+	if s.options.exitWait != nil {
+		return *s.options.exitWait
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		return time.Until(deadline)
+	}
+	return defaultExitWait
 }
 
 // abort answers for the handlers that outlasted the exit wait and gives them a
@@ -151,7 +161,7 @@ func (s *Server) abort(graceful <-chan struct{}) {
 	}
 	over := time.NewTimer(abortWait)
 	defer over.Stop()
-	for graceful != nil || len(s.inflight.business()) > 0 {
+	for graceful != nil || !s.inflight.idle() {
 		select {
 		case <-graceful:
 			graceful = nil

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/url"
 	"sync"
+	"syscall"
 
 	"github.com/materpc/materpc"
 	"github.com/materpc/materpc/registry"
@@ -15,7 +16,8 @@ import (
 // Endpoint returns the URL to publish, grpc://host:port or grpcs://host:port
 // with TLS. The first call binds, so that a port 0 is a real one. An explicit
 // host stays as given; a wildcard becomes an address that others can dial, and
-// a machine without one is an error.
+// a machine without one is an error. Faults of options and registrations are
+// reported here too; a server that runs already goes on.
 func (s *Server) Endpoint() (*url.URL, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -23,7 +25,9 @@ func (s *Server) Endpoint() (*url.URL, error) {
 		return nil, errors.New("transport/grpc: Endpoint: the server is stopped")
 	}
 	if err := errors.Join(errors.Join(s.faults...), s.bindLocked()); err != nil {
-		s.unbindLocked()
+		if !s.started { // what serves goes on
+			s.unbindLocked()
+		}
 		return nil, err
 	}
 	if s.endpoint == nil {
@@ -41,7 +45,7 @@ func (s *Server) bindLocked() error {
 	if s.listener == nil {
 		listener, err := new(net.ListenConfig).Listen(context.Background(), s.options.network, s.options.address)
 		if err != nil {
-			return fmt.Errorf("transport/grpc: Address %q, Network %q cannot be bound: %w; choose another address or stop what holds it", s.options.address, s.options.network, err)
+			return fmt.Errorf("transport/grpc: Address %q, Network %q cannot be bound: %w; %s", s.options.address, s.options.network, err, bindRemedy(err))
 		}
 		s.listener = listener
 	}
@@ -49,6 +53,14 @@ func (s *Server) bindLocked() error {
 		_ = s.adviseLocked() // Endpoint reports it; serving needs no advertised address
 	}
 	return nil
+}
+
+// bindRemedy says what helps: somebody else holds the address, or it is none.
+func bindRemedy(err error) string {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "choose another address or stop what holds it"
+	}
+	return "want an address of this machine as host:port and a network such as tcp or unix"
 }
 
 // adviseLocked works out the URL to publish.

@@ -29,8 +29,9 @@ type serverMethod struct {
 
 // RegisterService registers a service behind the gate. It copies the
 // description, which is a package variable of generated code. A service that
-// is registered twice, late, or with the wrong type is a fault of
-// [Server.Start].
+// is registered twice, with the wrong type or without an implementation is a fault
+// of [Server.Start]. One that comes after Start is not served: a warning says so,
+// see [Slog].
 func (s *Server) RegisterService(sd *stdgrpc.ServiceDesc, impl any) {
 	if err := s.register(sd, impl); err != nil {
 		s.warn(err.Error()) // Start may be over: then nobody else says it
@@ -72,15 +73,21 @@ func (s *Server) register(sd *stdgrpc.ServiceDesc, impl any) error {
 // registrationFault finds what grpc-go would end the process for.
 func (s *Server) registrationFault(sd *stdgrpc.ServiceDesc, impl any) error {
 	if _, twice := s.services[sd.ServiceName]; twice {
-		return fmt.Errorf("transport/grpc: service %q is registered twice", sd.ServiceName)
+		return fmt.Errorf("transport/grpc: service %q is registered twice; leave one out", sd.ServiceName)
 	}
 	if s.started || s.stop != nil {
 		return fmt.Errorf("transport/grpc: service %q is registered after Start; register it before", sd.ServiceName)
 	}
-	if impl == nil || sd.HandlerType == nil {
+	if sd.HandlerType == nil {
 		return nil
 	}
 	want := reflect.TypeOf(sd.HandlerType).Elem()
+	if impl == nil {
+		if want.NumMethod() == 0 {
+			return nil
+		}
+		return fmt.Errorf("transport/grpc: service %q: the implementation is nil; want a %v", sd.ServiceName, want)
+	}
 	if !reflect.TypeOf(impl).Implements(want) {
 		return fmt.Errorf("transport/grpc: service %q: %T does not implement %v", sd.ServiceName, impl, want)
 	}

@@ -137,7 +137,7 @@ func (s *Server) Use(selector string, m ...kmiddleware.Middleware) {
 	fault := func(format string, args ...any) {
 		s.faults = append(s.faults, fmt.Errorf("transport/grpc: "+format, args...))
 	}
-	s.options.middleware.add(selector, given(fault, "Use", m))
+	s.options.middleware.add(selector, given(fault, fmt.Sprintf("Use(%q)", selector), m))
 	for _, method := range s.methods {
 		method.compile()
 	}
@@ -170,6 +170,7 @@ func (s *Server) Start(ctx context.Context) error {
 		return err
 	}
 	s.warnStreams()
+	s.warnSelectors()
 	return s.serveOn(listener)
 }
 
@@ -214,7 +215,7 @@ func (s *Server) prepare(ctx context.Context) (net.Listener, error) {
 		return nil, nil
 	}
 	if s.started {
-		return nil, errors.New("transport/grpc: Start was called twice; make a new server for a second life")
+		return nil, errors.New("transport/grpc: Start was called twice; give an app each server once, and make a new server for a second life")
 	}
 	if err := errors.Join(s.checkLocked(), s.bindLocked()); err != nil {
 		s.unbindLocked() // nothing half-started stays

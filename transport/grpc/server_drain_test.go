@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,6 +149,42 @@ func TestInvariant08ExitWaitBelongsToBusinessHandlers(t *testing.T) {
 		}
 		if err := <-reply; err != nil {
 			t.Errorf("the call: %v, want OK", err)
+		}
+	})
+}
+
+// TestDrainOfManyCallsIsLinear lets 10,000 calls end one by one during a drain,
+// which looks at each change whether any is left. What it allocates tells how
+// much it looks at: a list of the calls each time is 1 GB in all.
+func TestDrainOfManyCallsIsLinear(t *testing.T) {
+	const calls, limit = 10_000, 32 << 20
+	synctest.Test(t, func(t *testing.T) {
+		f := startServer(t, &fakeGreeter{})
+		defer f.close()
+		handler := grpc.UnaryHandlerOf(f.server, hellov1.Greeter_SayHello_FullMethodName)
+		decode := func(any) error { return nil }
+		var group sync.WaitGroup
+		for i := range calls {
+			greeter := &fakeGreeter{hello: sleepy(time.Second + time.Duration(i)*time.Microsecond)}
+			group.Go(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel() // as grpc-go once the status is out
+				if _, err := handler(greeter, ctx, decode, nil); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		took, err := f.stop(t.Context())
+		runtime.ReadMemStats(&after)
+		group.Wait()
+		if err != nil || took < time.Second || took > 1200*time.Millisecond {
+			t.Errorf("Stop took %v, %v, want the second of the calls", took, err)
+		}
+		if got := after.TotalAlloc - before.TotalAlloc; got > limit {
+			t.Errorf("the drain of %d calls allocated %d MB, want at most %d", calls, got>>20, limit>>20)
 		}
 	})
 }

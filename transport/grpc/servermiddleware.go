@@ -3,6 +3,7 @@ package grpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 
@@ -73,10 +74,37 @@ func (s *Server) warnStreams() {
 	}
 }
 
+// warnSelectors names selectors of Use that choose no method: what was meant to
+// check a caller may check nobody.
+func (s *Server) warnSelectors() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var idle []string
+	for selector := range s.options.middleware.selected {
+		prefix, isPrefix := strings.CutSuffix(selector, "*")
+		used := false
+		for name, m := range s.methods {
+			used = used || m.unary != nil && (name == selector || isPrefix && strings.HasPrefix(name, prefix))
+		}
+		if !used {
+			idle = append(idle, selector)
+		}
+	}
+	if len(idle) > 0 {
+		slices.Sort(idle)
+		s.warn("transport/grpc: Use has selectors that name no unary method; write /package.Service/Method, /package.Service/* or /*", "selectors", idle)
+	}
+}
+
+// warn tells the loggers that were given, else the process's.
 func (s *Server) warn(message string, args ...any) {
-	if s.options.slog != nil {
+	logger := s.options.slog
+	if logger == nil && s.options.klog == nil {
+		logger = slog.Default()
+	}
+	if logger != nil {
 		guard(func() {
-			s.options.slog.WarnContext(context.Background(), "grpc server", append([]any{"warning", message}, args...)...)
+			logger.WarnContext(context.Background(), "grpc server", append([]any{"warning", message}, args...)...)
 		})
 	}
 	if s.options.klog != nil {

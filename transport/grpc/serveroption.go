@@ -39,7 +39,7 @@ type serverOptions struct {
 	listener          net.Listener
 	tls               *tls.Config
 	timeout           time.Duration
-	exitWait          time.Duration
+	exitWait          *time.Duration // nil: not given
 	name              string
 	maxConnections    int
 	middleware        middlewareSet
@@ -60,7 +60,7 @@ type serverOptions struct {
 }
 
 func defaultServerOptions() serverOptions {
-	return serverOptions{network: "tcp", address: ":0", exitWait: defaultExitWait}
+	return serverOptions{network: "tcp", address: ":0"}
 }
 
 // fault notes what only the option itself can see.
@@ -77,14 +77,26 @@ func (o *serverOptions) faults() []error {
 		}
 	}
 	fault(o.timeout < 0, "Timeout %v is negative; 0 means none", o.timeout)
-	fault(o.exitWait < 0, "ExitWait %v is negative; 0 aborts running handlers at once", o.exitWait)
+	if o.exitWait != nil {
+		fault(*o.exitWait < 0, "ExitWait %v is negative; 0 aborts running handlers at once", *o.exitWait)
+	}
 	fault(o.maxConnections < 0, "MaxConnections %d is negative; 0 means unlimited", o.maxConnections)
-	fault(o.endpoint != nil && (o.endpoint.Scheme == "" || o.endpoint.Host == ""),
-		"Endpoint %q has no scheme or no host; write grpc://host:port", o.endpoint)
+	fault(o.endpoint != nil && !publishable(o.endpoint), "Endpoint %q cannot be dialled; want grpc://host:port, grpcs://host:port or unix:path", o.endpoint)
 	if o.timeout > unlimitedServerDuration {
 		o.timeout = 0
 	}
 	return found
+}
+
+// publishable reports whether a client can dial what u says.
+func publishable(u *url.URL) bool {
+	switch u.Scheme {
+	case "unix":
+		return u.Path != "" || u.Opaque != ""
+	case "grpc", "grpcs":
+		return u.Hostname() != "" && u.Port() != ""
+	}
+	return false
 }
 
 // grpcOptions are ours; the user's follow them. Only Chain options are used: a
@@ -117,19 +129,20 @@ func Address(addr string) ServerOption {
 	return func(s *Server) { s.options.address = addr }
 }
 
-// Endpoint sets the URL to publish, verbatim; by default it follows from the
-// bound address.
+// Endpoint sets the URL to publish, verbatim; by default, and with nil, it
+// follows from the bound address. A URL that no client can dial is a fault.
 func Endpoint(endpoint *url.URL) ServerOption {
 	return func(s *Server) { s.options.endpoint = endpoint }
 }
 
-// Listener serves on lis instead of binding Network and Address. The server
-// closes it.
+// Listener serves on lis instead of binding Network and Address; nil changes
+// nothing. The server closes it.
 func Listener(lis net.Listener) ServerOption {
 	return func(s *Server) { s.options.listener = lis }
 }
 
-// TLSConfig serves with TLS and publishes a grpcs endpoint.
+// TLSConfig serves with TLS and publishes a grpcs endpoint. With nil the server
+// speaks plaintext, as Kratos's does.
 func TLSConfig(c *tls.Config) ServerOption {
 	return func(s *Server) { s.options.tls = c }
 }
@@ -140,12 +153,14 @@ func Timeout(timeout time.Duration) ServerOption {
 	return func(s *Server) { s.options.timeout = timeout }
 }
 
-// Logger takes the warnings of Start, as [Slog] does.
+// Logger takes the warnings of the server, as [Slog] does.
 func Logger(logger klog.Logger) ServerOption {
 	return func(s *Server) { s.options.klog = logger }
 }
 
-// Slog takes the warnings of Start; without it and [Logger] nobody hears them.
+// Slog takes the warnings of the server: streams without middlewares, selectors
+// that name nothing, services registered too late. Without it and [Logger] they
+// go to slog.Default().
 func Slog(logger *slog.Logger) ServerOption {
 	return func(s *Server) { s.options.slog = logger }
 }
@@ -240,11 +255,12 @@ func Events(handlers ...materpc.EventHandler) ServerOption {
 	}
 }
 
-// ExitWait is how long Stop lets running handlers go on, 5 s by default; the
-// deadline of Stop's ctx may end it sooner. 0 aborts them at once; a negative
-// one is a fault.
+// ExitWait is how long Stop lets running handlers go on at most; the deadline of
+// Stop's ctx may end it sooner. By default that deadline alone counts, which is
+// app.ExitWait under an app, and without one it is 5 s. 0 aborts them at once; a
+// negative one is a fault.
 func ExitWait(d time.Duration) ServerOption {
-	return func(s *Server) { s.options.exitWait = d }
+	return func(s *Server) { s.options.exitWait = &d }
 }
 
 // MaxConnections bounds the connections from Accept on, TLS handshakes
