@@ -71,7 +71,7 @@ type kindFacts struct {
 	charged bool
 }
 
-// facts returns what DESIGN.md's table of kinds says. Overload refusals are
+// facts is the table of kinds. Overload refusals are
 // charged by whoever saw the reason; the kind alone does not tell.
 func (k ErrorKind) facts() kindFacts {
 	table := [kinds]kindFacts{

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The metadata keys of materpc's own fields. CALLS.md, "Proof".
+// The metadata keys of materpc's own fields. docs/grpc.md, "Moves".
 const (
 	HeaderKey  = "materpc"
 	RefusedKey = "materpc-refused"

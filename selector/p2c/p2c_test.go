@@ -109,7 +109,7 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
-// Trap 4 of CALLS.md: sequential calls over two nodes split 997:4.
+// A fast first answer must not decide for ever: sequential calls over two nodes split 997:4.
 func TestTwoNodesDoNotStarve(t *testing.T) {
 	f := newFleet(100, 100)
 	got := f.shares(t, 1000, func(n *selector.Node) behaviour {

@@ -107,8 +107,8 @@ func (a *attempt) done(info balancer.DoneInfo) {
 }
 
 // replayable reports whether grpc-go may go on by itself after such an end: no
-// stream could be created, or it was not processed (research/grpcgo/1, section
-// 1.2). A pick after any other end is an interceptor's that repeats the try, and
+// stream could be created, or it was not processed (csAttempt.shouldRetry).
+// A pick after any other end is an interceptor's that repeats the try, and
 // one after a Done that says nothing follows a connection that was not READY.
 func replayable(info balancer.DoneInfo) bool {
 	s := status.Convert(info.Err)

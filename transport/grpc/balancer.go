@@ -283,7 +283,7 @@ func (f *fleet) move(in *instance, to instanceState) {
 }
 
 // publish tells grpc-go, always: that alone wakes blocked picks, and a flag
-// "someone waits" would lose wake-ups (CALLS.md, trap 2).
+// "someone waits" would lose wake-ups.
 func (f *fleet) publish() {
 	p := f.picker.Load()
 	if p == nil {

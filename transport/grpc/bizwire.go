@@ -11,7 +11,8 @@ import (
 	"github.com/materpc/materpc"
 )
 
-// Kitex's trailers of a business error (research/kitex/1, section 0.3).
+// Kitex's trailers of a business error (pkg/remote/trans/nphttp2/metadata and kerrors in
+// github.com/cloudwego/kitex).
 const (
 	bizStatusKey = "biz-status"
 	bizExtraKey  = "biz-extra"

@@ -15,7 +15,7 @@ import (
 	"github.com/materpc/materpc/transport/grpc"
 )
 
-// contractRow is a row of table 1.3 of research/grpcgo/1: what a transport
+// contractRow is one way in which a call can be refused or lost: what a transport
 // does to a call, what the linked grpc-go makes of it, what we do.
 type contractRow struct {
 	name   string

@@ -10,7 +10,7 @@ import (
 
 // A call's record answers ctx.Value for keys that other packages keep private,
 // so that one allocation serves as RPCInfo, as Kratos's Transporter and as the
-// carrier of our request header (CALLS.md, trap 5). The keys are learned
+// carrier of our request header. The keys are learned
 // through those packages' public readers; TestContextKeys is the contract.
 var (
 	serverTransportKey = keyOf(func(ctx context.Context) { ktransport.FromServerContext(ctx) })

@@ -17,7 +17,7 @@ import (
 	"github.com/materpc/materpc/selector/p2c"
 )
 
-// Default numbers of a client: CALLS.md, "Numbers".
+// Default numbers of a client; doc.go tells them.
 const (
 	defaultSubset     = 25
 	defaultDrainGrace = 30 * time.Second

@@ -88,7 +88,7 @@ func (s *Server) stopped() bool {
 	return s.stop != nil
 }
 
-// drain runs the steps of CALLS.md, "Draining, exactly".
+// drain runs the steps of docs/grpc.md, "The drain of a server".
 func (s *Server) drain(ctx context.Context, force <-chan struct{}) error {
 	s.draining.Store(&drainMark{since: time.Now()})
 	graceful := make(chan struct{})

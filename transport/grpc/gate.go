@@ -184,7 +184,7 @@ type drainMark struct{ since time.Time }
 // acknowledged or not (5 s), and what was on its way has come.
 const secondGOAWAY = 6 * time.Second
 
-// refuses implements CALLS.md, "Draining, exactly". Built-in unary calls are
+// refuses says which calls a drain turns away. Built-in unary calls are
 // answered as long as others are: a probe wants this instance's answer. A
 // client or bidi stream cannot move once its client accepted a message, which
 // nobody here can know, so it is served like the call of a plain client.

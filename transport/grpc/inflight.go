@@ -30,7 +30,7 @@ type inflightLinks struct {
 }
 
 // add is called before the caller looks at the drain mark: the other order
-// lets the drain miss a call (CALLS.md, trap 15).
+// lets the drain miss a call.
 func (f *inflight) add(c *serverCall) {
 	n := uint8(rand.Uint32() & (inflightShards - 1))
 	c.links.shard = n

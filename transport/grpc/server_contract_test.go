@@ -49,7 +49,7 @@ func TestStatusWriter(t *testing.T) {
 	})
 }
 
-// TestServerLimits holds the numbers of CALLS.md that a caller can see.
+// TestServerLimits holds the default numbers that a caller can see.
 func TestServerLimits(t *testing.T) {
 	big := strings.Repeat("x", 4<<20)
 	tests := map[string]struct {

@@ -22,7 +22,7 @@ import (
 // appends to what earlier ones gave, one that takes a value replaces it.
 type ServerOption func(o *Server)
 
-// The numbers of CALLS.md, "Numbers".
+// Default numbers of a server; [NewServer] tells them.
 const (
 	defaultExitWait         = 5 * time.Second
 	serverStreams           = 1024

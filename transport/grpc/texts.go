@@ -10,8 +10,8 @@ import (
 // unprocessedTexts are the messages of statuses that grpc-go makes when a
 // stream was certainly not processed: RST_STREAM(REFUSED_STREAM), GOAWAY whose
 // last stream is below ours, orphaned before HEADERS were written. There is no
-// other sign of it in grpc-go's API (research/grpcgo/1, section 1.4). The
-// contract tests pin them, one per row of its table 1.3.
+// other sign of it in grpc-go's API (docs/decisions/0005). The contract
+// tests pin them, one per way of refusing.
 var unprocessedTexts = []string{
 	"stream terminated by RST_STREAM with error code: REFUSED_STREAM",
 	"the connection is draining",
@@ -35,7 +35,7 @@ func closedText(message string) bool {
 }
 
 // contentType is in the trailer of a response that is nothing but trailers, so
-// that the status in it is the peer's own (research/grpcgo/1, section 1.4).
+// that the status in it is the peer's own.
 const contentType = "content-type"
 
 // localSizeText reports whether our own grpc-go refused a message for its size.
