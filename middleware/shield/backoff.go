@@ -69,7 +69,7 @@ func (c Curve) Delay(t Try) time.Duration {
 	limit := c.limit()
 	if c.Jitter == DecorrelatedJitter {
 		high := min(saturated(3*float64(max(t.Previous, c.Base))), limit)
-		return c.Base + spread(high-c.Base)
+		return min(c.Base, limit) + spread(high-c.Base)
 	}
 	n := float64(max(t.Retry, 1) - 1)
 	curve := min(saturated(float64(c.Base)*math.Pow(max(c.Factor, 1), n)+float64(c.Step)*n), limit)

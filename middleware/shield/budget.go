@@ -57,6 +57,8 @@ func NewAllowance(n int, period time.Duration) *Budget {
 	switch {
 	case n < 0:
 		b.fault = fmt.Errorf("n is %d: give 0 or more", n)
+	case int64(n) > math.MaxInt64/thousandth:
+		b.fault = fmt.Errorf("n is %d: give at most %d", n, int64(math.MaxInt64/thousandth))
 	case period <= 0:
 		b.fault = fmt.Errorf("period is %v: give more than 0", period)
 	}
