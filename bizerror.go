@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -21,7 +22,15 @@ type BizError struct {
 
 // NewBizError makes a business error with its business code and message. The
 // gRPC code is Internal, as Kitex sends it; see [BizError.WithStatus].
+//
+// code is any int32 but 0, which readers take for success. A 0 travels as it
+// is, and [BizError.Error] says that it is none. An empty message becomes
+// "business error CODE", so that a peer that reads only the status is told
+// something.
 func NewBizError(code int32, message string) *BizError {
+	if message == "" {
+		message = fmt.Sprintf("business error %d", code)
+	}
 	return &BizError{code: code, status: status.New(codes.Internal, message)}
 }
 
@@ -51,9 +60,18 @@ func (e *BizError) BizExtra() map[string]string { return maps.Clone(e.extra) }
 // GRPCStatus makes the error compatible with the status package.
 func (e *BizError) GRPCStatus() *status.Status { return e.status }
 
-// Error returns Kitex's text for business errors.
+// Error returns Kitex's text for business errors, once: what a server sent as a
+// wrapped one, fmt.Errorf("stock: %w", e), arrives with that text in its message.
 func (e *BizError) Error() string {
-	return fmt.Sprintf("biz error: code=%d, msg=%s", e.code, e.status.Message())
+	message := e.status.Message()
+	head := fmt.Sprintf("biz error: code=%d", e.code)
+	switch {
+	case strings.Contains(message, head+",") || strings.Contains(message, head+" ("):
+		return message
+	case e.code == 0:
+		head += " (0 is no business code, readers take it for success)"
+	}
+	return head + ", msg=" + message
 }
 
 // BizErrorOf finds the business error in err's tree.

@@ -6,36 +6,50 @@ import "context"
 type EventType uint8
 
 // The events. RPCStart and RPCFinish happen exactly once a call, refused calls
-// included; the others as often as the thing they name.
+// included; the others as often as the thing they name. Brackets list the
+// fields that are set beside Type.
 const (
-	// RPCStart: a logical call began.
+	// RPCStart: a logical call began. [Info]
 	RPCStart EventType = iota
-	// RPCFinish: it ended; Err is what it returned.
+	// RPCFinish: it ended; Err is what it returned, nil after a success, and
+	// Kind its kind. Info.Peer tells the instance. [Info, Kind, Err]
 	RPCFinish
 	// Move: a try was refused or never sent, and the call goes to another
-	// instance (or another connection) by itself. Kind says why.
+	// instance (or another connection) by itself. Peer is the instance that it
+	// leaves, Kind and Err say why. [Info, Peer, Kind, Err]
 	Move
 	// Refusal: this server's gate refused the call; Detail is the reason.
+	// [Info, Kind, Err, Detail] A connection beyond the server's bound is one
+	// too, outside a call: Detail is "connections". [Peer, Kind, Detail]
 	Refusal
-	// ProofMismatch: a refusal proof carried our nonce but another instance's id.
+	// ProofMismatch: a refusal proof carried our nonce but another instance's
+	// id, which is Detail; Peer is the one that was called. [Info, Peer, Detail]
 	ProofMismatch
-	// Ungoverned: a call reached the balancer without materpc's state.
+	// Ungoverned: a call reached the balancer without materpc's state; Detail
+	// is its full method. [Detail]
 	Ungoverned
-	// InstanceDraining: an instance proved that it drains and left the pick set.
+	// InstanceDraining: an instance proved that it drains and left the pick
+	// set. Info is the call that met it. [Info, Peer]
 	InstanceDraining
-	// HandlerAborted: a shutdown ended a running handler.
+	// HandlerAborted: a shutdown ended a running handler; Detail is the full
+	// method. [Info, Kind, Err, Detail]
 	HandlerAborted
-	// HandlerPanic: a handler or middleware panicked; Err holds value and stack.
+	// HandlerPanic: a handler or middleware panicked; Err holds value and stack
+	// (*PanicError in transport/grpc), Detail is the full method.
+	// [Info, Kind, Err, Detail]
 	HandlerPanic
-	// UnknownMethod: a call named a method that is not registered.
+	// UnknownMethod: a call named a method that is not registered, Detail.
+	// [Info, Detail]
 	UnknownMethod
-	// RecordSkipped: discovery published an instance that cannot be used.
+	// RecordSkipped: discovery published an instance that cannot be used;
+	// Detail names it. [Err, Detail]
 	RecordSkipped
 	// Discovery: the state of discovery itself changed, for instance it cannot
-	// be read and the last good list stays. Detail tells what.
+	// be read and the last good list stays. Detail tells what; Err is nil when
+	// nothing failed. [Err, Detail]
 	Discovery
 	// MovesDisabled: grpc-go's texts are not the ones we know, so nothing but
-	// a gate's proof moves a call.
+	// a gate's proof moves a call. Detail is grpc-go's version. [Detail]
 	MovesDisabled
 
 	eventTypes // their number
@@ -53,15 +67,15 @@ func (t EventType) String() string {
 	return names[t]
 }
 
-// Event is one thing that governance did or saw. Fields that do not apply are
-// zero; Info is nil for events outside a call.
+// Event is one thing that governance did or saw. Which fields are set is told at
+// each type; the others are zero.
 type Event struct {
 	Type   EventType
-	Info   *RPCInfo
-	Peer   *Peer
-	Kind   ErrorKind
+	Info   *RPCInfo  // the call; nil outside one
+	Peer   *Peer     // the other end; only to be read
+	Kind   ErrorKind // of Err, where there is one
 	Err    error
-	Detail string
+	Detail string // for people, except where a type says what it is
 }
 
 // EventHandler receives events on the goroutine that caused them, concurrently

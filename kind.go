@@ -3,6 +3,9 @@ package materpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,8 +31,9 @@ const (
 	// GetConnection: never sent, there was no connection to the instance.
 	GetConnection
 	// InstanceCircuitBreak: this client's breaker for the instance is open.
+	// Breakers come with a policy; without one this kind does not occur.
 	InstanceCircuitBreak
-	// ServiceCircuitBreak: the breaker of the method is open.
+	// ServiceCircuitBreak: the breaker of the method is open; as above.
 	ServiceCircuitBreak
 	// ServiceDiscovery: discovery could not be read, nothing to pick from.
 	ServiceDiscovery
@@ -48,7 +52,7 @@ const (
 	// Overlimit: a caller's quota, a limit of this client, or a limit reported
 	// by a peer without our gate.
 	Overlimit
-	// ACL: an access rule said no.
+	// ACL: an access rule said no. Without a rule this kind does not occur.
 	ACL
 	// Biz: a business error, see [BizError].
 	Biz
@@ -100,11 +104,26 @@ func (k ErrorKind) facts() kindFacts {
 	return table[k]
 }
 
-// String returns the kind's name.
+// String returns the kind's name, "ServerRefused".
 func (k ErrorKind) String() string { return k.facts().name }
 
-// Error makes a kind a target of errors.Is.
+// Error makes a kind a target of errors.Is. Its text, for a kind that is
+// returned as an error, names the module: "materpc: ServerRefused".
 func (k ErrorKind) Error() string { return "materpc: " + k.String() }
+
+// Format implements fmt.Formatter: %v, %s and %q print the name, where fmt
+// would call Error. A kind is mostly printed beside the error it belongs to.
+func (k ErrorKind) Format(f fmt.State, verb rune) {
+	layout := fmt.FormatString(f, verb)
+	if strings.ContainsRune("vsq", verb) {
+		_, _ = fmt.Fprintf(f, layout, k.String()) // fmt has no place for this error
+		return
+	}
+	_, _ = fmt.Fprintf(f, layout, uint8(k))
+}
+
+// LogValue implements slog.LogValuer: a log's attribute is the name.
+func (k ErrorKind) LogValue() slog.Value { return slog.StringValue(k.String()) }
 
 // Reason returns the Kratos reason that errors of this kind carry when they
 // are made at this hop.

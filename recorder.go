@@ -17,8 +17,8 @@ type Call struct {
 	Side       Side
 	Shape      Shape
 	FullMethod string
-	From       string // the own app on a client; a server reads the caller's header instead
-	To         string // the destination on a client, the own app on a server
+	From       string // what a client calls itself (WithName); not read on a server, where the caller's header counts
+	To         string // the destination on a client, the name of the own app on a server
 }
 
 // Begin writes what never changes. It is called once, before the record is

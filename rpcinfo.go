@@ -103,9 +103,10 @@ func (r *RPCInfo) Method() string {
 	return r.fullMethod[strings.LastIndexByte(r.fullMethod, '/')+1:]
 }
 
-// From returns the calling service's name: on a client the name of its own
-// app, on a server what the caller's header says, which nobody has proved.
-// See [RPCInfo.Identity] for what is proved.
+// From returns the calling service's name: on a client what it was made with
+// (WithName in transport/grpc; empty without), on a server what the caller's
+// header says, empty for a caller without materpc. Nobody has proved it; see
+// [RPCInfo.Identity] for what is proved.
 func (r *RPCInfo) From() string {
 	if r.side == ClientSide {
 		return r.from
@@ -114,18 +115,27 @@ func (r *RPCInfo) From() string {
 	return header.Caller
 }
 
-// Header returns materpc's own request header of an inbound call. The last
-// value counts: a relay that forwards inherited metadata sends the header twice.
-func (r *RPCInfo) Header() (wire.Header, bool) {
-	values := metadata.ValueFromIncomingContext(r.parent, wire.HeaderKey)
-	if r.side != ServerSide || len(values) == 0 {
-		return wire.Header{}, false
-	}
-	return wire.ParseHeader(values[len(values)-1])
+// Header is what a caller with materpc says of itself. None of it is proved.
+type Header struct {
+	Caller string // the calling service's name
+	Nonce  string // names the calling client; what refuses a call echoes it
+	Cohort string // empty without one
 }
 
-// To returns the called service's name: on a client the destination, on a
-// server the name of its own app.
+// Header returns materpc's own request header of an inbound call; false for a
+// caller without materpc, a malformed header, and on a client. The last value
+// counts: a relay that forwards inherited metadata sends the header twice.
+func (r *RPCInfo) Header() (Header, bool) {
+	values := metadata.ValueFromIncomingContext(r.parent, wire.HeaderKey)
+	if r.side != ServerSide || len(values) == 0 {
+		return Header{}, false
+	}
+	header, ok := wire.ParseHeader(values[len(values)-1])
+	return Header(header), ok
+}
+
+// To returns the called service's name: on a client the destination (the name
+// in its target, or WithDestination), on a server the name of its own app.
 func (r *RPCInfo) To() string { return r.to }
 
 // Start returns when the call began.
