@@ -35,7 +35,8 @@ const (
 )
 
 // Observe has fn told of everything that the layers of this shield decide, those
-// of shields used as layers included. fn runs on the path of the call and must
+// of shields used as layers included, but for transitions: a breaker tells only
+// the observers of the shield that it was made for. fn runs on the path of the call and must
 // not block; a panic of it is contained. It may be called concurrently.
 func Observe(fn func(Event)) Layer { return observer{fn} }
 

@@ -29,7 +29,7 @@ type node struct {
 	traits    Traits
 
 	admitter admitter
-	fresh    bool // the admitter was built for this shield
+	own      bool // the admitter is this shield's, while it is planned
 	timeout  timeoutPlan
 	retry    *Retry
 	fallback *fallbackPlan
@@ -99,14 +99,15 @@ func (p *planner) admit(config Layer, kind, text string, blocks bool, build func
 		traits: Traits{MaxAttempts: 1, Blocks: blocks, Stateful: true},
 	}
 	for i, old := range p.previous {
-		if old.admitter != nil && old.clause == p.clause && equal(old.config, config) {
+		if old.admitter != nil && old.shield == p.shield && old.clause == p.clause && equal(old.config, config) {
 			n.admitter = old.admitter
 			p.previous[i].admitter = nil // taken
+			n.own = true                 // it may have other observers now
 			p.add(n)
 			return
 		}
 	}
-	n.admitter, n.fresh = build(), true
+	n.admitter, n.own = build(), true
 	p.add(n)
 }
 
@@ -131,13 +132,13 @@ func (p *planner) observe() {
 	for i := range p.nodes {
 		n := &p.nodes[i]
 		n.observers = append(n.observers[:len(n.observers):len(n.observers)], p.observers...)
-		if source, ok := n.admitter.(notifier); ok && n.fresh {
+		if source, ok := n.admitter.(notifier); ok && n.own {
 			list, shield, layer := n.observers, n.shield, n.text
 			source.observe(func(from, to string) {
 				list.emit(Event{Type: Transition, Shield: shield, Layer: layer, From: from, To: to})
 			})
 		}
-		n.fresh = false
+		n.own = false
 	}
 }
 
