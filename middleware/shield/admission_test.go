@@ -114,6 +114,7 @@ func TestConfigErrorOfEachField(t *testing.T) {
 		"Retry: Backoff.Factor is 0.5":      shield.Retry{Backoff: shield.Curve{Factor: 0.5}},
 		"Retry: Backoff.Jitter is 9":        shield.Retry{Backoff: shield.Curve{Jitter: 9}},
 		"Hedge: Max is -1":                  shield.Hedge{Max: -1},
+		"give at most 1000 with AtOnce":     shield.Hedge{Max: 1001, Delay: shield.AtOnce},
 		"Hedge: Delay is -2ns":              shield.Hedge{Delay: -2},
 		"Hedge: Budget is 0 tokens":         shield.Hedge{Budget: shield.NewBudget(0, 1)},
 		"Chaos: Rate is NaN":                shield.Chaos{Rate: nan},

@@ -14,7 +14,8 @@ import (
 // a ctx of their own, which is cancelled when another has won: work that ignores
 // its ctx outlives the call. Hedge only what may run twice.
 type Hedge struct {
-	// Max is how many attempts may follow the first. 0 means 1.
+	// Max is how many attempts may follow the first. 0 means 1. With [AtOnce] at
+	// most 1,000.
 	Max int
 	// Delay is the wait from one attempt to the next. 0 means 1 s, [AtOnce] starts
 	// all together, [OnFailure] the next only when one has failed.
@@ -32,6 +33,7 @@ const (
 	OnFailure time.Duration = math.MaxInt64
 
 	defaultHedgeDelay = time.Second
+	mostAtOnce        = 1000
 )
 
 func (l Hedge) plan(p *planner) {
@@ -45,6 +47,9 @@ func (l Hedge) plan(p *planner) {
 	faults := len(p.faults)
 	if h.Max < 0 {
 		p.fault("Hedge", "Max", l.Max, "give 0 for 1, or more; leave the layer out for none")
+	}
+	if h.Delay == AtOnce && h.Max > mostAtOnce {
+		p.fault("Hedge", "Max", l.Max, fmt.Sprintf("give at most %d with AtOnce", mostAtOnce))
 	}
 	if h.Delay < AtOnce {
 		p.fault("Hedge", "Delay", l.Delay, "give 0 for 1s, AtOnce, OnFailure or more than 0")
@@ -146,7 +151,10 @@ func attempt[S, R any](ctx context.Context, ends chan<- finish[R], extra bool, h
 		if extra {
 			h.Budget.refund()
 		}
-		ends <- e
+		select {
+		case ends <- e:
+		case <-ctx.Done(): // nobody listens, and the channel may be full
+		}
 	}()
 	e.result, e.err = run(ctx, nodes, replies, state, fn)
 	returned = true

@@ -241,3 +241,17 @@ func TestHedgeLosersStayOut(t *testing.T) {
 		}
 	})
 }
+
+// More attempts than the channel has room for all end, although nobody listens.
+func TestHedgeManyAttemptsLeaveNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		p := &play{acts: []act{{takes: time.Hour, ignores: true}}}
+		if _, err := p.call(ctx, build(t, shield.Hedge{Max: 5000, Delay: time.Millisecond})); !errors.Is(err, context.DeadlineExceeded) || p.runs.Load() < 1500 {
+			t.Error(err, p.runs.Load())
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
