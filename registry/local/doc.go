@@ -18,9 +18,9 @@
 // directory was wiped, writes its newest data again at the next heartbeat. To
 // a reader a missing directory says nothing: records stay until they expire. A
 // missing file says withdrawn, so when files are deleted one by one their
-// instances are gone until that heartbeat. A record of another live owner under the same name and id is left alone, and
-// taken back when it stops beating. Deregister fences its heartbeat: nothing
-// is written after it.
+// instances are gone until that heartbeat. A record of another live owner under
+// the same name and id is left alone, and taken back when it stops beating.
+// Deregister fences its heartbeat: nothing is written after it.
 //
 // What a reader cannot know at first sight is whether the owner of a file that
 // is already there still lives: the file of a process that was killed looks
@@ -31,9 +31,11 @@
 // reader that is already watching drops the same record 3 s after the kill.
 //
 // Files that are not records, copies, and records of a newer format are
-// skipped, with one event per change. Files of dead owners are removed after a
-// minute without a beat, moved aside and compared first, so that an owner that
-// wakes up in between loses nothing. Other files are left alone.
+// skipped, with one event per change. A file of a dead owner is removed by a
+// reader that has looked at it for a minute without seeing a beat, moved aside
+// and compared first, so that an owner that wakes up in between loses nothing.
+// Where no reader lives that long it stays, and is skipped once its expiry is
+// over. Other files are left alone.
 //
 // Defaults: heartbeat 1 s, expiry 3 s, look every 100 ms with a watcher and
 // every second for 10 s after a GetService, files 0600.

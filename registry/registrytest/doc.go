@@ -16,5 +16,9 @@
 // by Faulty; fault needs the controls of a Store (Kill, Wipe, Garbage), and its
 // checks are run for a backend whose Store has them.
 //
+// Defaults: Within is 1 s. Without Expiry records are taken to stay for ever,
+// without Bubble the checks run in real time, and a control of Store that is
+// nil leaves out the checks that need it.
+//
 // It is for tests only. It measures no speed.
 package registrytest

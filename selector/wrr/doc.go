@@ -9,6 +9,9 @@
 // client, and goes on where it was when the set of nodes or a weight changes. A
 // pick takes constant time: one atomic increment and no lock.
 //
+// Defaults: there are no options. A node without a weight of its own has 100; one
+// of weight 0 is not picked.
+//
 // It compares no latency and no load, and gives a new node its full share at
 // once.
 package wrr
