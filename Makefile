@@ -6,7 +6,7 @@ export GOWORK := off
 
 tool := go tool -modfile=tools/go.mod
 # Folders with .proto files: import roots, one program run for all.
-protos := examples/hello/api
+protos := examples/hello/api examples/stock/api
 # Packages with wire injectors.
 injectors := ./examples/wire
 # Committed modules, the root first.

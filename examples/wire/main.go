@@ -1,5 +1,3 @@
-// The front service greets through the hello service: every part is made by
-// google/wire, the client is injected into the business layer.
 package main
 
 import (

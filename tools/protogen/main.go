@@ -1,12 +1,3 @@
-// Command protogen generates Go code from .proto files without protoc.
-//
-//	go run -C tools ./protogen DIR...
-//
-// Each DIR, relative to the repository's root, is an import root: all .proto
-// files below it are compiled in this process and the generated files are
-// written beside them. The plugins are the two pinned in tools/go.mod. Output
-// depends on the .proto files and on those pins alone; see
-// docs/decisions/0002-protogen.md.
 package main
 
 import (
@@ -34,12 +25,20 @@ func run(ctx context.Context, roots []string) error {
 	}
 	var faults []error
 	for _, root := range roots {
-		// The program runs in tools/, since its pins are there.
-		if err := generate(ctx, filepath.Join("..", root)); err != nil {
+		if err := generate(ctx, within(root)); err != nil {
 			faults = append(faults, fmt.Errorf("%s: %w", root, err))
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// within returns a root as this program sees it: it runs in tools/, since its
+// pins are there.
+func within(root string) string {
+	if filepath.IsAbs(root) {
+		return root
+	}
+	return filepath.Join("..", root)
 }
 
 // generate compiles all .proto files below root and writes what the plugins

@@ -54,6 +54,19 @@ func TestGenerateNamesTheFault(t *testing.T) {
 	}
 }
 
+// TestRunTakesFoldersOfOtherProjects: an absolute root is not looked for in the
+// repository.
+func TestRunTakesFoldersOfOtherProjects(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "a.proto", "syntax = \"proto3\";\npackage a;\noption go_package = \"example.test/a\";\nmessage A {}\n")
+	if err := run(t.Context(), []string{root}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(root, "a.pb.go")); err != nil {
+		t.Error(err)
+	}
+}
+
 func put(t *testing.T, root, name, text string) {
 	t.Helper()
 	path := filepath.Join(root, filepath.FromSlash(name))

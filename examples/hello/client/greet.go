@@ -15,8 +15,10 @@ type answer interface {
 	GetServer() string
 }
 
-// greet makes one call of each shape and prints a line for each answer.
-func greet(ctx context.Context, client hellov1.GreeterClient, name string, out io.Writer) error {
+// greet makes one call of each shape, or of the one that is named, and prints a
+// line for each answer.
+func greet(ctx context.Context, client hellov1.GreeterClient, name, shape string, out io.Writer) error {
+	known := shape == "all"
 	for _, call := range []struct {
 		shape string
 		make  func(context.Context, hellov1.GreeterClient, string) ([]answer, error)
@@ -26,6 +28,10 @@ func greet(ctx context.Context, client hellov1.GreeterClient, name string, out i
 		{"client stream", collectNames},
 		{"bidi stream", chat},
 	} {
+		if shape != "all" && shape != call.shape {
+			continue
+		}
+		known = true
 		answers, err := call.make(ctx, client, name)
 		if err != nil {
 			return fmt.Errorf("%s: %w", call.shape, err)
@@ -33,6 +39,9 @@ func greet(ctx context.Context, client hellov1.GreeterClient, name string, out i
 		for _, a := range answers {
 			fmt.Fprintf(out, "%-13s %s (from %s)\n", call.shape, a.GetMessage(), a.GetServer())
 		}
+	}
+	if !known {
+		return fmt.Errorf("-shape is %q; give all, unary, server stream, client stream or bidi stream", shape)
 	}
 	return nil
 }

@@ -1,7 +1,3 @@
-// Command client calls hello.v1.Greeter once in each of the four shapes and
-// prints what came back.
-//
-//	client -target discovery:///hello -registry local -name ada
 package main
 
 import (
@@ -19,35 +15,69 @@ import (
 	"github.com/materpc/materpc/transport/grpc"
 )
 
+// config is what the flags say.
+type config struct {
+	target, registry, name, shape string
+	timeout                       time.Duration
+}
+
 func main() {
-	target := flag.String("target", "discovery:///hello", "the `target`: discovery:///NAME, direct:///HOST:PORT or HOST:PORT")
-	registryName := flag.String("registry", registry.FromEnvironment("local"), "the `registry` that discovery asks: local, local:///DIR or a path")
-	name := flag.String("name", "world", "whom to greet")
-	timeout := flag.Duration("timeout", 5*time.Second, "for all calls together")
-	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), *timeout)
-	defer cancel()
-	if err := run(ctx, *target, *registryName, *name, os.Stdout); err != nil {
+	c, err := parse(os.Args[1:], os.Stdout)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), c.timeout)
+		defer cancel()
+		err = run(ctx, c, os.Stdout)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "client:", err)
 		os.Exit(1)
 	}
 }
 
+// parse reads the flags; help is written to out.
+func parse(args []string, out io.Writer) (config, error) {
+	var c config
+	flags := flag.NewFlagSet("client", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // main prints the error, once
+	flags.StringVar(&c.target, "target", "discovery:///hello", "the `target`: discovery:///NAME, direct:///HOST:PORT or HOST:PORT")
+	flags.StringVar(&c.registry, "registry", registry.FromEnvironment("local"),
+		"the `registry` that discovery asks: local, local:///DIR or a path; the default is from MATERPC_REGISTRY, if set")
+	flags.StringVar(&c.name, "name", "world", "whom to greet")
+	flags.StringVar(&c.shape, "shape", "all", "which calls: all, unary, server stream, client stream or bidi stream")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Second, "for all calls together")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintln(out, "client calls hello.v1.Greeter once in each shape. Its flags:")
+		flags.SetOutput(out)
+		flags.PrintDefaults()
+		return c, err
+	case err != nil:
+		return c, fmt.Errorf("%w; -h lists the flags", err)
+	case flags.NArg() > 0:
+		return c, fmt.Errorf("unexpected argument %q; names are given with -name, -h lists the flags", flags.Arg(0))
+	}
+	return c, nil
+}
+
 // run connects, greets, and lets running calls finish before it closes.
-func run(ctx context.Context, target, registryName, name string, out io.Writer) (err error) {
+func run(ctx context.Context, c config, out io.Writer) (err error) {
 	// region:run
-	reg, err := registry.Open(registryName, local.Opener())
+	reg, err := registry.Open(c.registry, local.Opener())
 	if err != nil {
 		return err
 	}
 	defer closeRegistry(reg, &err)
 
-	conn, err := grpc.NewClient(target, grpc.WithName("hello-client"), grpc.WithDiscovery(reg), grpc.WithInsecure())
+	conn, err := grpc.NewClient(c.target, grpc.WithName("hello-client"), grpc.WithDiscovery(reg), grpc.WithInsecure())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, grpc.Close(ctx, conn)) }()
-	return greet(ctx, hellov1.NewGreeterClient(conn), name, out)
+	return greet(ctx, hellov1.NewGreeterClient(conn), c.name, c.shape, out)
 	// endregion:run
 }
 

@@ -3,6 +3,9 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
+	"flag"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -24,7 +27,7 @@ func TestRun(t *testing.T) {
 	for _, target := range []string{"discovery:///hello", "direct:///" + addr, addr} {
 		var out bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		if err := run(ctx, target, dir, "ada", &out); err != nil {
+		if err := run(ctx, config{target: target, registry: dir, name: "ada", shape: "all"}, &out); err != nil {
 			t.Errorf("%s: %v", target, err)
 		}
 		cancel()
@@ -46,14 +49,31 @@ func TestRun(t *testing.T) {
 func TestRunFaults(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	for _, c := range []struct{ name, target, registry, greeted, want string }{
-		{"unknown registry", "discovery:///hello", "nowhere://x", "ada", "nowhere"},
-		{"unknown scheme", "xyz:///hello", t.TempDir(), "ada", "xyz"},
-		{"nobody there", "discovery:///hello", t.TempDir(), "ada", "unary"},
+	for _, c := range []struct{ name, target, registry, shape, want string }{
+		{"unknown registry", "discovery:///hello", "nowhere://x", "all", "nowhere"},
+		{"unknown scheme", "xyz:///hello", t.TempDir(), "all", "xyz"},
+		{"nobody there", "discovery:///hello", t.TempDir(), "all", "unary"},
+		{"one shape of nobody", "discovery:///hello", t.TempDir(), "bidi stream", "bidi stream"},
+		{"unknown shape", "discovery:///hello", t.TempDir(), "round", `-shape is "round"`},
 	} {
-		err := run(ctx, c.target, c.registry, c.greeted, &bytes.Buffer{})
+		err := run(ctx, config{target: c.target, registry: c.registry, name: "ada", shape: c.shape}, &bytes.Buffer{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want one with %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestFlags: help names no path of a build folder, and nothing is ignored.
+func TestFlags(t *testing.T) {
+	t.Parallel()
+	var help bytes.Buffer
+	if _, err := parse([]string{"-h"}, &help); !errors.Is(err, flag.ErrHelp) ||
+		!strings.HasPrefix(help.String(), "client calls") || !strings.Contains(help.String(), "-target") {
+		t.Errorf("help: %v\n%s", err, &help)
+	}
+	for _, args := range [][]string{{"-nope"}, {"ada"}, {"-name", "ada", "bob"}} {
+		if _, err := parse(args, io.Discard); err == nil || !strings.Contains(err.Error(), "-h lists the flags") {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }

@@ -97,6 +97,8 @@ func TestServerFaults(t *testing.T) {
 		{"bad port", "127.0.0.1:99999", []string{"-addr", "127.0.0.1:99999", "-registry", dir}},
 		{"no port", "nonsense", []string{"-addr", "nonsense", "-registry", dir}},
 		{"taken port", taken.Addr().String(), []string{"-addr", taken.Addr().String(), "-registry", dir}},
+		{"unknown flag", "-h lists the flags", []string{"-nope"}},
+		{"argument", "-h lists the flags", []string{"-registry", dir, "ada"}},
 		{"bad window", "PropagationWindow(-1s)", []string{"-window", "-1s", "-registry", dir}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -115,6 +117,15 @@ func TestServerFaults(t *testing.T) {
 				t.Errorf("left in the registry: %v, %v", left, err)
 			}
 		})
+	}
+}
+
+// TestHelp names no path of a build folder and is no fault.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	out, err := process(t.Context(), "-h").CombinedOutput()
+	if err != nil || !strings.HasPrefix(string(out), "server runs hello.v1.Greeter") || strings.Contains(string(out), os.Args[0]) {
+		t.Errorf("%v\n%s", err, out)
 	}
 }
 
