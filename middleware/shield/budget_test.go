@@ -176,3 +176,27 @@ func TestBudgetFaults(t *testing.T) {
 		}
 	}
 }
+
+// Periods are counted from the first use, however late the next is.
+func TestBudgetPeriodsKeepTheirGrid(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := build(t, shield.Retry{Max: shield.Forever, Backoff: shield.Constant(0), Budget: shield.NewAllowance(1, time.Second)})
+		for _, wait := range []time.Duration{0, 1600 * time.Millisecond, 500 * time.Millisecond} {
+			time.Sleep(wait)
+			w := &script{ends: []error{errDown}}
+			if _ = s.Do(t.Context(), w.run); w.ran != 2 {
+				t.Errorf("%d runs after %v", w.ran, wait)
+			}
+		}
+	})
+}
+
+func TestBudgetCountsFailuresOfAHedge(t *testing.T) {
+	t.Parallel()
+	s := build(t, shield.Hedge{Max: 100, Delay: shield.OnFailure, Budget: shield.NewBudget(10, 1)})
+	p := &play{acts: []act{{err: errDown}}}
+	if _, _ = p.call(t.Context(), s); p.runs.Load() != 5 || tokens(s) != 5 {
+		t.Errorf("%d runs, %v left", p.runs.Load(), tokens(s))
+	}
+}

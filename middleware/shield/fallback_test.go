@@ -173,3 +173,19 @@ func TestUse(t *testing.T) {
 		t.Error(s)
 	}
 }
+
+// A caller who has gone by the time the work ends is the reason, whoever was first.
+func TestTimeoutYieldsToTheCallersCancel(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(20*time.Millisecond, cancel)
+		err := build(t, shield.Timeout{After: 10 * time.Millisecond}).Do(ctx, func(context.Context) error {
+			time.Sleep(30 * time.Millisecond)
+			return errDown
+		})
+		if err != errDown { //nolint:errorlint // the very same
+			t.Error(err)
+		}
+	})
+}
