@@ -161,12 +161,20 @@ func TestBudgetsHoldUnderConcurrentFailures(t *testing.T) {
 	}
 }
 
+func TestBudgetTooLargeToCount(t *testing.T) {
+	t.Parallel()
+	_, err := shield.New("x", shield.Retry{Budget: shield.NewAllowance(math.MaxInt, 1)})
+	if fits := math.MaxInt == math.MaxInt32; (err == nil) != fits {
+		t.Error(err)
+	}
+}
+
 func TestBudgetFaults(t *testing.T) {
 	t.Parallel()
 	for want, budget := range map[string]*shield.Budget{
 		"tokens is 0": shield.NewBudget(0, 1), "tokens is 1001": shield.NewBudget(1001, 1),
 		"ratio is 0:": shield.NewBudget(1, 0), "ratio is NaN": shield.NewBudget(1, nan), "ratio is 1001": shield.NewBudget(1, 1001),
-		"n is -1": shield.NewAllowance(-1, 1), "period is 0s": shield.NewAllowance(1, 0), "give at most": shield.NewAllowance(math.MaxInt, 1),
+		"n is -1": shield.NewAllowance(-1, 1), "period is 0s": shield.NewAllowance(1, 0),
 		"share is 0:": shield.NewShare(0, 1), "share is NaN": shield.NewShare(nan, 1), "share is 1.5": shield.NewShare(1.5, 1), "least is -1": shield.NewShare(1, -1),
 	} {
 		for _, layer := range []shield.Layer{shield.Retry{Budget: budget}, shield.Hedge{Budget: budget}} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -116,7 +117,7 @@ func TestBackoffRanges(t *testing.T) {
 	}{
 		{shield.Constant(s), shield.Try{Retry: 9}, s, s},
 		{shield.Exponential(s), shield.Try{Retry: 3}, 2 * s, 6 * s},
-		{shield.Exponential(s), shield.Try{Retry: 1 << 40}, high / 2, high * 3 / 2},
+		{shield.Exponential(s), shield.Try{Retry: math.MaxInt32}, high / 2, high * 3 / 2},
 		{shield.Linear(s), shield.Try{Retry: 3}, s * 3 / 2, s * 9 / 2},
 		{shield.Curve{Base: s, Factor: 3, Jitter: shield.NoJitter}, shield.Try{Retry: 3}, 9 * s, 9 * s},
 		{shield.Curve{Base: s, Factor: 2, Jitter: shield.FullJitter}, shield.Try{Retry: 2}, 0, 2 * s},
