@@ -1,4 +1,4 @@
-# Every target is what CI runs; "make" lists them.
+# CI runs the stages of .ci/run, which are also "make ci"; targets marked "by hand" are no part of it. "make" lists all.
 .DEFAULT_GOAL := help
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -37,13 +37,13 @@ build: ## build every module
 vet: ## go vet in every module
 	for dir in $(modules); do go vet -C "$$dir" ./...; done
 
-lint: ## golangci-lint, with the formatters it checks
-	$(tool) golangci-lint run ./...
+lint: ## golangci-lint in every module
+	@bash .ci/run lint
 
-fmt: ## format all Go files
+fmt: ## by hand: format all Go files
 	$(tool) golangci-lint fmt ./...
 
-bench: ## beside raw grpc-go and Kratos, in interleaved rounds; then the core's own benchmarks
+bench: ## by hand: beside raw grpc-go and Kratos, in interleaved rounds; then the core's own benchmarks
 	go run -C bench . -rounds 500
 	go test -run '^$$' -bench . -benchmem ./...
 
@@ -63,13 +63,13 @@ tidy: ## go mod tidy in every module
 tidy-check: ## fail if a go.mod or go.sum is not tidy
 	for dir in $(modules); do echo "$$dir"; (cd "$$dir" && go mod tidy -diff); done
 
-golden: ## write golden files anew; needs a clean tree, so that the change is seen alone
+golden: ## by hand: write golden files anew; needs a clean tree, so that the change is seen alone
 	@test -z "$$(git status --porcelain)" || { echo "the tree is not clean: commit first, then review what golden changes"; exit 1; }
 	go test ./internal/arch -update
 	git diff --stat
 
-cover: ## test coverage, a line a package
+cover: ## by hand: test coverage, a line a package
 	go test -cover ./...
 
-vuln: ## known vulnerabilities in what the core uses; needs the vulnerability database
+vuln: ## by hand: known vulnerabilities in what the core uses; needs the vulnerability database
 	$(tool) govulncheck ./...
