@@ -10,6 +10,7 @@ import (
 )
 
 func Example() {
+	// region:build
 	orders, err := shield.New("orders",
 		shield.Timeout{After: 10 * time.Second}, // all attempts together
 		shield.Retry{Max: 2, Backoff: shield.Constant(time.Millisecond)},
@@ -20,6 +21,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
+	// endregion:build
 	attempt := 0
 	err = orders.Do(context.Background(), func(context.Context) error {
 		if attempt++; attempt == 1 {
@@ -76,6 +78,7 @@ func ExampleHedge() {
 }
 
 func ExamplePartitions() {
+	// region:partitions
 	tenants, err := shield.NewPartitions(shield.PartitionConfig[string]{
 		Build: func(_ context.Context, tenant string) (*shield.Shield, error) {
 			return shield.New(tenant, shield.Breaker{Failures: 1})
@@ -83,6 +86,7 @@ func ExamplePartitions() {
 		Max:  100,
 		Idle: time.Hour,
 	})
+	// endregion:partitions
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -102,6 +106,7 @@ func ExamplePartitions() {
 }
 
 func ExampleLive() {
+	// region:live
 	l, err := shield.NewLive("orders", shield.Breaker{})
 	if err != nil {
 		fmt.Println(err)
@@ -111,6 +116,7 @@ func ExampleLive() {
 	fmt.Println(l.Swap(shield.Retry{Max: 1}, shield.Breaker{}))
 	fmt.Println(l.Swap(shield.Timeout{After: -time.Second}))
 	fmt.Println(l.Shield())
+	// endregion:live
 	// Output:
 	// <nil>
 	// shield "orders": layer 0, Timeout: After is -1s: give 0 for 30s, or more; leave the layer out for none
