@@ -70,15 +70,20 @@ func newFleet(c config, registryName string, fail func(error)) *fleet {
 func (f *fleet) start(ctx context.Context) error {
 	errs := make([]error, len(f.slots))
 	var group sync.WaitGroup
-	for i := range f.slots {
-		group.Go(func() { errs[i] = f.fill(ctx, i) })
+	for i := range f.slots { // launched in turn, so that process ids are in the order of the slots
+		served := f.launch(ctx, i)
+		group.Go(func() { errs[i] = served() })
 	}
 	group.Wait()
 	return errors.Join(errs...)
 }
 
 // fill starts the next server of an empty slot.
-func (f *fleet) fill(ctx context.Context, i int) error {
+func (f *fleet) fill(ctx context.Context, i int) error { return f.launch(ctx, i)() }
+
+// launch starts the next server of an empty slot; served, which must be called,
+// waits until it serves.
+func (f *fleet) launch(ctx context.Context, i int) (served func() error) {
 	f.mu.Lock()
 	s := &f.slots[i]
 	s.generation++
@@ -89,16 +94,21 @@ func (f *fleet) fill(ctx context.Context, i int) error {
 	f.mu.Unlock()
 
 	p, err := startProcess(ctx, l.id, f.registry, f.window)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil {
-		l.state = ended
-		return err
+	return func() error {
+		if err == nil {
+			err = p.awaitServing(ctx)
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if err != nil {
+			l.state = ended
+			return err
+		}
+		l.state, l.address, l.pid, l.fate = serving, p.address, p.pid(), "served to the end"
+		s.process = p
+		f.watchers.Go(func() { f.watch(p) })
+		return nil
 	}
-	l.state, l.address, l.pid, l.fate = serving, p.address, p.pid(), "served to the end"
-	s.process = p
-	f.watchers.Go(func() { f.watch(p) })
-	return nil
 }
 
 // watch reports a server that ends although nobody asked it to.

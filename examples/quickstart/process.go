@@ -35,8 +35,8 @@ type process struct {
 	err     error         // of its end, then
 }
 
-// startProcess starts a server and waits until it serves and is registered, or
-// ctx ends. A process that does not get there is gone when it returns.
+// startProcess starts a server; awaitServing, which must follow, ends it when it
+// does not get to serve.
 func startProcess(ctx context.Context, id, registryName string, window time.Duration) (*process, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -56,20 +56,26 @@ func startProcess(ctx context.Context, id, registryName string, window time.Dura
 		p.err = p.command.Wait()
 		close(p.ended)
 	}()
+	return p, nil
+}
+
+// awaitServing waits until the server serves and is registered, or ctx ends. A
+// process that does not get there is gone when it returns.
+func (p *process) awaitServing(ctx context.Context) (err error) {
 	timer := time.NewTimer(startBound)
 	defer timer.Stop()
 	select {
 	case p.address = <-p.output.serving:
-		return p, nil
+		return nil
 	case <-p.ended:
-		return nil, p.failure("ended before it served")
+		return p.failure("ended before it served")
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-timer.C:
 		err = p.failure(fmt.Sprintf("did not serve within %v", startBound))
 	}
 	p.kill()
-	return nil, err
+	return err
 }
 
 func (p *process) pid() int { return p.command.Process.Pid }

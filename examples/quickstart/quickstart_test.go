@@ -137,6 +137,29 @@ func TestStatusLine(t *testing.T) {
 	}
 }
 
+// TestSummaryText: every count has a meaning, and the simulated way is told.
+func TestSummaryText(t *testing.T) {
+	t.Parallel()
+	s := &summary{
+		Calls: 1234, Failed: 1, Lost: 2, took: 16 * time.Second, config: config{rtt: 10 * time.Millisecond},
+		lives: []life{{id: "hello-1.1", fate: "SIGKILL"}}, answers: map[string]int{"hello-1.1": 1200},
+	}
+	text := s.text(true)
+	for _, want := range []string{
+		"1,234 calls", "ended after 16.0 s", "10 the simulated way", "calls answered", "1,200   SIGKILL",
+		red + "      1  failed", "\n      2  lost", "nobody can know whether they ran",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	for _, servers := range []int{numbered, numbered + 1} {
+		if got := legend(servers); strings.Contains(got, "answers") != (servers == numbered) || len([]rune(got)) > columns {
+			t.Errorf("legend of %d servers: %q", servers, got)
+		}
+	}
+}
+
 // TestDistance: what is read arrives a round trip later, in order, and a close
 // ends the wait.
 func TestDistance(t *testing.T) {

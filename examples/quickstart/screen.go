@@ -25,6 +25,7 @@ const (
 	redrawn  = 100 * time.Millisecond // on a terminal
 	repeated = 1500 * time.Millisecond
 	columns  = 79
+	numbered = 4 // servers beyond this many are shown without numbers
 )
 
 func newScreen(out io.Writer) *screen {
@@ -43,9 +44,24 @@ func isTerminal(out io.Writer) bool {
 }
 
 func (s *screen) introduce(c config) {
-	s.print(fmt.Sprintf("materpc quickstart: %d servers, each a process of its own; %d calls a second for %v,\n"+
-		"one in ten a stream of about a second. Every server is restarted with SIGTERM, then one\n"+
-		"is killed with SIGKILL. No retry policy. Watch the failures stay at 0.\n", c.servers, c.rate, c.duration))
+	distance := fmt.Sprintf("What servers send arrives %v late, as over a network (-rtt).", c.rtt)
+	if c.rtt == 0 {
+		distance = "Caller and servers talk over plain loopback."
+	}
+	s.print(fmt.Sprintf("materpc quickstart: %d servers, each a process of its own; calls begin for %v,\n"+
+		"%d a second, one in ten a stream of about a second. Every server is restarted with\n"+
+		"SIGTERM: watch the failures stay at 0, without a retry policy. At the end one is\n"+
+		"killed with SIGKILL: calls inside it are lost, and counted apart.\n"+
+		"%s\n\n%s\n", c.servers, c.duration, c.rate, distance, legend(c.servers)))
+}
+
+// legend tells what the status line shows.
+func legend(servers int) string {
+	text := "  ● serves  ◐ leaves  ◌ starts  ○ gone  ✗ killed"
+	if servers <= numbered {
+		text += "; the number: answers a second"
+	}
+	return text
 }
 
 // event prints a line that stays.
@@ -157,14 +173,19 @@ func (s status) line(speed *speedometer, bar bool) string {
 	rates := speed.read(s)
 	for i, l := range s.servers {
 		text.WriteString(glyph(l.state))
-		if len(s.servers) <= 4 {
+		if len(s.servers) <= numbered {
 			fmt.Fprintf(&text, "%-4d", rates[i])
 		}
 	}
-	text.WriteString("/s")
+	if len(s.servers) <= numbered {
+		text.WriteString("/s")
+	}
 	fmt.Fprintf(&text, "  %d calls  %d failed", s.counts.calls, s.counts.failed)
 	if s.counts.repicked > 0 {
 		fmt.Fprintf(&text, "  %d re-picked", s.counts.repicked)
+	}
+	if s.counts.lost > 0 {
+		fmt.Fprintf(&text, "  %d lost", s.counts.lost)
 	}
 	return cut(text.String(), columns)
 }

@@ -73,21 +73,26 @@ func (s *summary) writeJSON(out io.Writer) error {
 func (s *summary) text(colour bool) string {
 	var text strings.Builder
 	s.table(&text)
-	fmt.Fprintf(&text, "\n%s calls in %.1f s, %s of them streams. Half took %.0f ms or less, 99 %% at most %.0f ms; a handler takes %d.\n\n",
-		thousands(s.Calls), s.took.Seconds(), thousands(s.Streams), s.P50, s.P99, work.Milliseconds())
-	row := func(n int, good bool, word, meaning string) {
+	fmt.Fprintf(&text, "\n%s calls, %s of them streams; the last one ended after %.1f s. Half of the unary calls took %.0f ms\n"+
+		"or less, 99 %% at most %.0f ms: of that %d are the handler's and %d the simulated way.\n\n",
+		thousands(s.Calls), thousands(s.Streams), s.took.Seconds(), s.P50, s.P99, work.Milliseconds(), s.config.rtt.Milliseconds())
+	row := func(n int, paint, word, meaning string) {
 		count := fmt.Sprintf("%7s  %-10s", thousands(n), word)
-		if colour {
-			count = paint(count, good)
+		if colour && paint != "" {
+			count = paint + count + plain
 		}
 		fmt.Fprintf(&text, "%s %s\n", count, meaning)
 	}
-	row(s.Failed, s.Failed == 0, "failed", fmt.Sprintf("through %s and %s, without a retry policy",
-		plural(s.Restarts, "restart"), plural(s.Killed, "kill")))
-	row(s.Repicked, true, "re-picked", "refused by a server that was leaving, before their handler ran; served by another")
-	row(s.Lost, true, "lost", "inside the killed process: they may have run, so nothing sends them again unasked")
+	verdict := green
+	if s.Failed > 0 {
+		verdict = red
+	}
+	row(s.Failed, verdict, "failed", fmt.Sprintf("through %s with SIGTERM, without a retry policy", plural(s.Restarts, "restart")))
+	row(s.Repicked, green, "re-picked", "refused by a server that was leaving, before their handler ran; served by another")
+	row(s.Lost, "", "lost", "were inside the killed process and got no answer: nobody can know whether they ran,\n"+
+		"                    so nothing sends them again unless a policy says so")
 	if s.skipped > 0 {
-		row(s.skipped, false, "not made", "this machine was too slow for -rate, and callers do not pile up here")
+		row(s.skipped, red, "not made", "this machine was too slow for -rate, and callers do not pile up here")
 	}
 	text.WriteString(s.next())
 	return text.String()
@@ -97,8 +102,9 @@ func (s *summary) text(colour bool) string {
 func (s *summary) table(text *strings.Builder) {
 	lives := slices.Clone(s.lives)
 	slices.SortStableFunc(lives, func(a, b life) int { return a.slot - b.slot })
+	fmt.Fprintf(text, "  %-12s %14s   %s\n", "process", "calls answered", "its end")
 	for _, l := range lives {
-		fmt.Fprintf(text, "  %-12s %7s answers   %s\n", l.id, thousands(s.answers[l.id]), l.fate)
+		fmt.Fprintf(text, "  %-12s %14s   %s\n", l.id, thousands(s.answers[l.id]), l.fate)
 	}
 }
 
@@ -117,12 +123,12 @@ func (s *summary) next() string {
 		"Read examples/quickstart/calls.go: nothing in there knows of it.\n"
 }
 
-func paint(text string, good bool) string {
-	if good {
-		return "\x1b[32m" + text + "\x1b[0m"
-	}
-	return "\x1b[1;31m" + text + "\x1b[0m"
-}
+// Colours of a terminal.
+const (
+	green = "\x1b[32m"
+	red   = "\x1b[1;31m"
+	plain = "\x1b[0m"
+)
 
 func plural(n int, what string) string {
 	if n == 1 {
