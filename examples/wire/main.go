@@ -26,7 +26,7 @@ type Config struct {
 	Hello   string
 }
 
-// region:run
+// run serves until a signal has stopped it.
 func run(config Config, directory local.Directory) error {
 	application, cleanup, err := wireApp(config, directory)
 	if err != nil {
@@ -35,5 +35,3 @@ func run(config Config, directory local.Directory) error {
 	defer cleanup()
 	return application.Run()
 }
-
-// endregion:run

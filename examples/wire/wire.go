@@ -10,6 +10,9 @@ import (
 	"github.com/materpc/materpc/transport/grpc"
 )
 
+// region:build
 func wireApp(Config, local.Directory) (*app.App, func(), error) {
 	panic(wire.Build(local.ProviderSet, grpc.ServerSet, grpc.ClientSet, app.Set, ProviderSet))
 }
+
+// endregion:build

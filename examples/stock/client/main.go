@@ -23,6 +23,7 @@ func main() {
 
 // run reserves some tea, then too much of it, and watches what is left.
 func run(ctx context.Context, out io.Writer) (err error) {
+	// region:connect
 	reg, err := local.New("")
 	if err != nil {
 		return err
@@ -40,6 +41,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, grpc.Close(ctx, conn)) }() // running calls first
 	client := stockv1.NewStockClient(conn)
+	// endregion:connect
 
 	for _, count := range []uint32{2, 1000} {
 		reply, err := client.Reserve(ctx, &stockv1.ReserveRequest{Article: "tea", Count: count})
@@ -52,6 +54,7 @@ func run(ctx context.Context, out io.Writer) (err error) {
 	return watch(ctx, client, out)
 }
 
+// region:explain
 // explain tells what an error means to this caller.
 func explain(err error) string {
 	if biz, ok := materpc.BizErrorOf(err); ok {
@@ -68,6 +71,8 @@ func explain(err error) string {
 		return fmt.Sprintf("failed as %v: %v", kind, err)
 	}
 }
+
+// endregion:explain
 
 // watch reads a stream to its end. WithTimeout is for unary calls; what bounds a
 // stream is its ctx.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -20,14 +19,15 @@ import (
 )
 
 func main() {
-	if err := run(os.Stdout); err != nil {
+	if err := run(); err != nil {
 		fmt.Fprintln(os.Stderr, "stock server:", err)
 		os.Exit(1)
 	}
 }
 
 // run serves until SIGTERM, SIGINT or SIGQUIT has stopped it in order.
-func run(out io.Writer) (err error) {
+func run() (err error) {
+	// region:serve
 	reg, err := local.New("") // a directory that processes of one user share
 	if err != nil {
 		return err
@@ -45,10 +45,11 @@ func run(out io.Writer) (err error) {
 		app.Server(server),
 		app.Registrar(reg),
 		app.AfterStart(func(context.Context) error {
-			_, err := fmt.Fprintln(out, "stock serves")
-			return err
+			fmt.Println("stock serves")
+			return nil
 		}),
 	).Run()
+	// endregion:serve
 }
 
 // stock implements stock.v1.Stock.
@@ -62,6 +63,7 @@ type stock struct {
 // tooFew is a business code: a number that the service and its callers agree on.
 const tooFew = 1001
 
+// region:business
 // Reserve answers with a business error when there are too few. The call worked,
 // the business said no: it is charged to no instance and not sent again.
 func (s *stock) Reserve(_ context.Context, in *stockv1.ReserveRequest) (*stockv1.ReserveResponse, error) {
@@ -75,6 +77,8 @@ func (s *stock) Reserve(_ context.Context, in *stockv1.ReserveRequest) (*stockv1
 	s.left[in.GetArticle()] = left - in.GetCount()
 	return &stockv1.ReserveResponse{Left: left - in.GetCount()}, nil
 }
+
+// endregion:business
 
 // Watch is a stream: it ends when it has sent what was asked for, or with its ctx.
 func (s *stock) Watch(in *stockv1.WatchRequest, stream stdgrpc.ServerStreamingServer[stockv1.WatchResponse]) error {
