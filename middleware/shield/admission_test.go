@@ -65,7 +65,6 @@ func TestEnterRefusesWhatNeedsTheWork(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	t.Parallel()
 	total, each := shield.Timeout{After: time.Minute}, shield.Timeout{After: time.Second}
 	one := shield.Retry{Max: shield.None}
 	for warning, c := range map[string]struct{ bad, good []shield.Layer }{

@@ -46,7 +46,6 @@ func TestBudgetOfTokens(t *testing.T) {
 
 // What the clause does not handle, and a caller's cancel, move no tokens.
 func TestBudgetIgnoresWhatIsNoVerdict(t *testing.T) {
-	t.Parallel()
 	for name, layer := range map[string]func(*shield.Budget) shield.Layer{
 		"retry": func(b *shield.Budget) shield.Layer { return shield.Retry{Max: 1, Budget: b} },
 		"hedge": func(b *shield.Budget) shield.Layer { return shield.Hedge{Delay: shield.OnFailure, Budget: b} },
@@ -124,7 +123,6 @@ func TestBudgetOfAShareHoldsUnderFailures(t *testing.T) {
 
 // An allowance and tokens hold whoever asks at the same time.
 func TestBudgetsHoldUnderConcurrentFailures(t *testing.T) {
-	t.Parallel()
 	const calls = 1000
 	for name, c := range map[string]struct {
 		budget *shield.Budget

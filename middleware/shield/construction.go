@@ -23,7 +23,7 @@ type builderKey[K comparable] struct{ partitions *Partitions[K] }
 
 // cold builds the shield of key, or waits for who does.
 func (p *Partitions[K]) cold(ctx context.Context, key K) (*Shield, error) {
-	if key != key { //nolint:staticcheck // NaN: the table could never find it again
+	if key != key { // NaN: the table could never find it again
 		return nil, fmt.Errorf("shield: the key %v does not equal itself: give another", key)
 	}
 	outer, _ := ctx.Value(builderKey[K]{p}).(*construction[K])

@@ -48,11 +48,11 @@ type PartitionConfig[K comparable] struct {
 type Eviction uint8
 
 const (
-	// EvictedFull: another key needed the place.
+	// EvictedFull says that another key needed the place.
 	EvictedFull Eviction = iota
-	// EvictedIdle: unused for as long as Idle.
+	// EvictedIdle says that it was unused for as long as Idle.
 	EvictedIdle
-	// EvictedClosed: see [Partitions.Close].
+	// EvictedClosed says that the partitions were closed.
 	EvictedClosed
 )
 

@@ -39,7 +39,6 @@ func get[K comparable](t testing.TB, p *shield.Partitions[K], key K) *shield.Shi
 
 // B65: keys that come once do not stay, one that is in use keeps its state.
 func TestCaseB65IdleKeysAreDropped(t *testing.T) {
-	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const idle = time.Minute
 		p := partitions(t, shield.PartitionConfig[int]{Idle: idle, Max: 200_000})
@@ -152,7 +151,6 @@ func TestPartitionsBuilderThatLeavesHandsOver(t *testing.T) {
 }
 
 func TestPartitionsFailedBuildLeavesNothing(t *testing.T) {
-	t.Parallel()
 	down := errors.New("no policy")
 	for name, build := range map[string]func(context.Context, int) (*shield.Shield, error){
 		"error": func(context.Context, int) (*shield.Shield, error) { return nil, down },

@@ -108,7 +108,6 @@ func TestCaseB08OrderOfRetryAndBreaker(t *testing.T) {
 }
 
 func TestBackoffRanges(t *testing.T) {
-	t.Parallel()
 	const s, high = time.Second, 30 * time.Second
 	for _, c := range []struct {
 		backoff   shield.Backoff
