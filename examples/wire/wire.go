@@ -11,6 +11,7 @@ import (
 )
 
 // region:build
+
 func wireApp(Config, local.Directory) (*app.App, func(), error) {
 	panic(wire.Build(local.ProviderSet, grpc.ServerSet, grpc.ClientSet, app.Set, ProviderSet))
 }

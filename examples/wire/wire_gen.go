@@ -14,7 +14,6 @@ import (
 
 // Injectors from wire.go:
 
-// region:build
 func wireApp(config Config, directory local.Directory) (*app.App, func(), error) {
 	v := newServerOptions(config)
 	server := grpc.NewServer(v...)
