@@ -84,7 +84,7 @@ func (c *counter) add(period int64) {
 			if next = old + 1; next&countMask == 0 {
 				return
 			}
-		case lead > 0:
+		case lead > 0 && old != 0: // 0 is a counter without a period yet
 			return // so late that its bucket serves the next round already
 		}
 		if c.word.CompareAndSwap(old, next) {

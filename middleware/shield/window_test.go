@@ -1,0 +1,92 @@
+package shield
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestWindowAgainstModel compares the window with a list of all results.
+func TestWindowAgainstModel(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		w := newWindow(10 * time.Millisecond)
+		type result struct {
+			period       int64
+			failed, slow bool
+		}
+		var all []result
+		now := random.Int64N(int64(time.Hour))
+		for range 400 {
+			if random.IntN(20) == 0 {
+				now += random.Int64N(int64(30 * time.Millisecond)) // idle, maybe longer than the window
+			}
+			now += random.Int64N(int64(200 * time.Microsecond))
+			r := result{now / w.width, random.IntN(2) == 0, random.IntN(3) == 0}
+			all = append(all, r)
+			w.add(now, r.failed, r.slow)
+			var want tally
+			for _, r := range all {
+				if r.period > now/w.width-windowBuckets {
+					want.calls++
+					want.failures += number(r.failed)
+					want.slow += number(r.slow)
+				}
+			}
+			if got := w.sum(now); got != want {
+				t.Fatalf("seed %d: window %+v, want %+v", seed, got, want)
+			}
+		}
+	}
+}
+
+// TestWindowDropsWhatIsTooLate: a result whose bucket serves the next round
+// already must not count in that.
+func TestWindowDropsWhatIsTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWindow(10 * time.Millisecond)
+	before, now := int64(3*time.Millisecond), int64(13*time.Millisecond)
+	w.add(now, true, true)
+	w.add(before, true, true)
+	if got, want := w.sum(now), (tally{1, 1, 1}); got != want {
+		t.Errorf("window %+v, want %+v", got, want)
+	}
+}
+
+// TestWindowCountStaysAtItsEnd: a full counter must not run into its tag.
+func TestWindowCountStaysAtItsEnd(t *testing.T) {
+	t.Parallel()
+	var c counter
+	c.add(7)
+	c.word.Store(c.word.Load() | countMask)
+	c.add(7)
+	if got := c.at(7); got != countMask {
+		t.Errorf("count %d, want %d", got, countMask)
+	}
+}
+
+// TestWindowBucketsTurnUnderLoad has many goroutines cross into new buckets at
+// once: no result may be lost, counted twice or put into another period.
+func TestWindowBucketsTurnUnderLoad(t *testing.T) {
+	t.Parallel()
+	const workers, rounds, each = 8, 200, 5
+	w := newWindow(10 * time.Millisecond)
+	for round := range int64(rounds) {
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for i := range int64(each) {
+					w.add((round*each+i)*w.width, true, false)
+				}
+			})
+		}
+		wg.Wait()
+		last := (round*each + each - 1) * w.width
+		want := workers * int(min((round+1)*each, windowBuckets))
+		if got := w.sum(last); got.calls != want || got.failures != want {
+			t.Fatalf("round %d: %+v, want %d calls", round, got, want)
+		}
+	}
+}
