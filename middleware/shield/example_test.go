@@ -117,6 +117,7 @@ func ExampleLive() {
 	fmt.Println(l.Swap(shield.Timeout{After: -time.Second}))
 	fmt.Println(l.Shield())
 	// endregion:live
+
 	// Output:
 	// <nil>
 	// shield "orders": layer 0, Timeout: After is -1s: give 0 for 30s, or more; leave the layer out for none
