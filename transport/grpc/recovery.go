@@ -60,5 +60,12 @@ func (s *Server) serve(c *serverCall) (reply any, err error) {
 	}()
 	reply, err = s.chain(c)
 	returned = true
+	if err != nil {
+		// What wraps a business error is for this process: its reader wants the
+		// business message, and grpc-go would send the whole text.
+		if biz, ok := materpc.BizErrorOf(err); ok {
+			err = biz
+		}
+	}
 	return reply, err
 }

@@ -3,7 +3,9 @@ package grpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -150,7 +152,7 @@ func TestBizErrorTravelsAsKitexReadsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		biz := materpc.NewBizError(1404, "no stock").WithExtra(map[string]string{"größe": "😀\n"})
 		f := startServer(t, &fakeGreeter{hello: func(context.Context, *hellov1.SayHelloRequest) (*hellov1.SayHelloResponse, error) {
-			return nil, biz
+			return nil, fmt.Errorf("reserve: %w", biz)
 		}})
 		defer f.close()
 		var trailer metadata.MD
@@ -165,8 +167,8 @@ func TestBizErrorTravelsAsKitexReadsIt(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if finish := f.events.of(materpc.RPCFinish); len(finish) != 1 || finish[0].Kind != materpc.Biz {
-			t.Errorf("finish %+v, want kind Biz", finish)
+		if finish := f.events.of(materpc.RPCFinish); len(finish) != 1 || finish[0].Kind != materpc.Biz || !strings.HasPrefix(finish[0].Err.Error(), "reserve: ") {
+			t.Errorf("finish %+v, want kind Biz and the wrapped error", finish)
 		}
 	})
 }

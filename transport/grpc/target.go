@@ -36,7 +36,7 @@ const (
 	schemeAbstract    = "unix-abstract"
 )
 
-const knownSchemes = "discovery:///NAME, direct:///HOST:PORT,HOST:PORT, static:///HOST:PORT?weight=N,HOST:PORT, dns:///HOST:PORT, dns+srv:///NAME, passthrough:///ADDRESS, unix:PATH or HOST:PORT"
+const knownSchemes = "discovery:///NAME, direct:///HOST:PORT,HOST:PORT, static:///HOST:PORT?weight=N,HOST:PORT, dns:///HOST:PORT, dns+srv:///NAME, passthrough:///ADDRESS, unix:PATH, unix-abstract:NAME or HOST:PORT"
 
 // parseTarget reads a dial target. grpc-go itself would take an unknown scheme
 // for a host name; here it is an error.
