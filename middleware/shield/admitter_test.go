@@ -18,7 +18,7 @@ func refusal(err error) Rejected {
 // mustEnter admits a call.
 func mustEnter(t testing.TB, a admitter) ticket {
 	t.Helper()
-	pass, err := a.enter(context.Background(), monotonic()) //nolint:usetesting // also of benchmarks
+	pass, err := a.enter(context.Background(), monotonic())
 	if err != nil {
 		t.Fatalf("refused: %v", refusal(err))
 	}

@@ -215,6 +215,7 @@ func TestRateExtremes(t *testing.T) {
 		{Rate{Permits: 3, Burst: 3}, time.Second, 2}, // 333333334 ns
 	} {
 		t.Run(c.config.String(), func(t *testing.T) {
+			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { compareExtreme(t, c.config, c.span, c.want) })
 		})
 	}
