@@ -174,4 +174,3 @@ func compareBreaker(t *testing.T, config Breaker, seed uint64) {
 		t.Errorf("the sequence saw %v only", seen)
 	}
 }
-
