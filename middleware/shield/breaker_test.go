@@ -393,6 +393,34 @@ func TestBreakerTwoTripsAtOnce(t *testing.T) {
 	h.want(t, "closed>open")
 }
 
+// TestBreakerProbeThatComesTooLate: it found the half-open phase, but another
+// probe has decided before it got the lock.
+func TestBreakerProbeThatComesTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBreaker(Breaker{Failures: 1, Probes: 2})
+		admitted(t, b, failed, 1)
+		time.Sleep(defaultOpen)
+		first, second := mustEnter(t, b), mustEnter(t, b)
+		p := b.phase.Load()
+		b.exit(first, ending(failed))
+		b.judge(p, second, ending(succeeded))
+		mustBe(t, b, "open")
+	})
+}
+
+func TestTransitionsAreChanges(t *testing.T) {
+	t.Parallel()
+	var h history
+	b := newBreaker(Breaker{Failures: 2})
+	b.observe(h.note)
+	admitted(t, b, failed, 1)
+	b.reset() // closed as before, but without the failure
+	admitted(t, b, failed, 1)
+	mustBe(t, b, "closed")
+	h.want(t)
+}
+
 func TestTransitionsAreSerial(t *testing.T) {
 	t.Parallel()
 	var h history
@@ -431,12 +459,13 @@ func TestTransitionsOutliveAnObserverThatExits(t *testing.T) {
 		}
 	})
 	list.add("a", "b")
+	list.add("b", "c")
 	done := make(chan struct{})
 	go func() { defer close(done); list.tell() }()
 	<-done
-	list.add("b", "c")
+	list.add("c", "d")
 	list.tell()
-	h.want(t, "a>b", "b>c")
+	h.want(t, "a>b", "b>c", "c>d")
 }
 
 func TestBreakerFaultsAndText(t *testing.T) {

@@ -300,6 +300,9 @@ func TestConcurrencyFaultsAndText(t *testing.T) {
 	}
 	huge := newConcurrency(Concurrency{Max: math.MaxInt, Queue: math.MaxInt})
 	admitted(t, huge, succeeded, 3)
+	if got := huge.state(0).Limit; got != math.MaxInt32 {
+		t.Errorf("limit %d", got)
+	}
 	mustHave(t, huge, 0, 0)
 }
 

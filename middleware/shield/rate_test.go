@@ -194,6 +194,41 @@ func TestRateResetLetsWaitersGo(t *testing.T) {
 	})
 }
 
+// TestRateResetAndACallThatGoes: the bucket is full already.
+func TestRateResetAndACallThatGoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRate(Rate{Permits: 1, Wait: time.Minute})
+		admitted(t, r, succeeded, 1)
+		w, err := r.reserve(t.Context())
+		if w == nil || err != nil {
+			t.Fatal(w, err)
+		}
+		r.reset()
+		r.giveBack(w)
+		admitted(t, r, succeeded, 1)
+		if _, err := r.reserve(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r.reset()
+	})
+}
+
+// TestRateWaitForEver: waits add up, but not beyond the end of time.
+func TestRateWaitForEver(t *testing.T) {
+	t.Parallel()
+	r := newRate(Rate{Permits: 1, Per: math.MaxInt64, Wait: math.MaxInt64})
+	admitted(t, r, succeeded, 1)
+	for i := range 30 {
+		w, err := r.reserve(t.Context())
+		if i > 0 && (w != nil || refusal(err).RetryAfter <= 0) {
+			t.Errorf("waiter %d: %v, %+v", i, w != nil, refusal(err))
+		}
+	}
+	r.reset()
+	mustBeIdle(t, r)
+}
+
 // TestRateExtremes: no rate overflows into another, and none admits more than it
 // says.
 func TestRateExtremes(t *testing.T) {

@@ -100,7 +100,10 @@ func TestThrottleShare(t *testing.T) {
 			t.Errorf("refuses %v, want MaxReject", got)
 		}
 		s.reset()
-		admitted(t, s, succeeded, 100)
+		s.exit(ticket{}, ending(failed))
+		if got := s.state(monotonic()); got.Calls != 1 || got.Failures != 1 {
+			t.Errorf("%+v", got)
+		}
 	})
 }
 

@@ -71,20 +71,20 @@ func TestWindowCountStaysAtItsEnd(t *testing.T) {
 // once: no result may be lost, counted twice or put into another period.
 func TestWindowBucketsTurnUnderLoad(t *testing.T) {
 	t.Parallel()
-	const workers, rounds, each = 8, 200, 5
+	const workers, rounds, each, repeats = 8, 6, 5, 5000
 	w := newWindow(10 * time.Millisecond)
 	for round := range int64(rounds) {
 		var wg sync.WaitGroup
 		for range workers {
 			wg.Go(func() {
-				for i := range int64(each) {
-					w.add((round*each+i)*w.width, true, false)
+				for i := range int64(each * repeats) {
+					w.add((round*each+i/repeats)*w.width, true, false)
 				}
 			})
 		}
 		wg.Wait()
 		last := (round*each + each - 1) * w.width
-		want := workers * int(min((round+1)*each, windowBuckets))
+		want := workers * repeats * int(min((round+1)*each, windowBuckets))
 		if got := w.sum(last); got.calls != want || got.failures != want {
 			t.Fatalf("round %d: %+v, want %d calls", round, got, want)
 		}
