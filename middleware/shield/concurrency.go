@@ -172,8 +172,25 @@ func (c *concurrencyState) wait(ctx context.Context) (ticket, error) {
 	case <-w.ready:
 	case <-ctx.Done():
 	case <-expired:
+		awaitDeadline(ctx)
 	}
 	return c.conclude(ctx, w)
+}
+
+// awaitDeadline lets a ctx end whose deadline is over, but whose timer has not run
+// yet: of two ends at one moment the caller's counts. A ctx that never ends in
+// spite of its deadline is not waited for.
+func awaitDeadline(ctx context.Context) {
+	deadline, ok := ctx.Deadline()
+	if !ok || time.Now().Before(deadline) {
+		return
+	}
+	grace := time.NewTimer(time.Millisecond)
+	defer grace.Stop()
+	select {
+	case <-ctx.Done():
+	case <-grace.C:
+	}
 }
 
 // join puts the waiter into the queue; or it gets a slot that has become free;

@@ -157,6 +157,20 @@ func TestConcurrencyPriority(t *testing.T) {
 	})
 }
 
+// endless is a ctx with a deadline that ends nothing.
+type endless struct{ context.Context }
+
+func (endless) Deadline() (time.Time, bool) { return time.Now(), true }
+
+func TestConcurrencyDeadlineThatEndsNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newConcurrency(Concurrency{Max: 1, Queue: 1, QueueFor: time.Second})
+		mustEnter(t, c)
+		enqueue(endless{t.Context()}, c).mustEnd(t, &Rejected{Reason: QueueTimeout}, time.Second+time.Millisecond)
+	})
+}
+
 // TestCaseB62AbandonedWaitersTakeNoPermit.
 func TestCaseB62AbandonedWaitersTakeNoPermit(t *testing.T) {
 	t.Parallel()

@@ -52,9 +52,11 @@ func (w *window) sum(now int64) tally {
 	last := now / w.width
 	for period := last - windowBuckets + 1; period <= last; period++ {
 		b := &w.buckets[uint64(period)%windowBuckets]
-		t.slow += b.slow.at(period)
-		t.failures += b.failures.at(period)
-		t.calls += b.calls.at(period)
+		slow, failures := b.slow.at(period), b.failures.at(period)
+		calls := b.calls.at(period) // none, if the next round has begun meanwhile
+		t.calls += calls
+		t.failures += min(failures, calls)
+		t.slow += min(slow, calls)
 	}
 	return t
 }

@@ -55,6 +55,19 @@ func TestWindowDropsWhatIsTooLate(t *testing.T) {
 	}
 }
 
+// TestWindowReaderThatIsTooLate: a bucket of which the next round has taken the
+// calls, but not the failures yet, holds nothing of this round.
+func TestWindowReaderThatIsTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWindow(10 * time.Millisecond)
+	now := int64(3 * time.Millisecond)
+	w.add(now, true, true)
+	w.add(now+10*w.width, false, false)
+	if got := w.sum(now); got != (tally{}) {
+		t.Errorf("window %+v", got)
+	}
+}
+
 // TestWindowCountStaysAtItsEnd: a full counter must not run into its tag.
 func TestWindowCountStaysAtItsEnd(t *testing.T) {
 	t.Parallel()
