@@ -46,7 +46,8 @@ func (p *Pass) Context() context.Context { return p.way.ctx }
 // Exit ends the admitted work with its error, and returns the error as the
 // shield sees it: a [Timeout] makes its own. A second Exit does nothing.
 func (p *Pass) Exit(err error) error {
-	o := Outcome{Err: err}
+	var o Outcome
+	o.wish, o.Err = separate(err)
 	p.way.up(&o)
 	return o.Err
 }

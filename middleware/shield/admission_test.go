@@ -152,7 +152,7 @@ func TestStringTraitsAndSnapshot(t *testing.T) {
 	if s.String() != want {
 		t.Errorf("got  %v\nwant %s", s, want)
 	}
-	if got := s.Traits(); got != (shield.Traits{MaxAttempts: 6, Blocks: true, ReplacesContext: true, Stateful: true}) {
+	if got := s.Traits(); got != (shield.Traits{MaxAttempts: 6, Concurrent: true, Blocks: true, ReplacesContext: true, Stateful: true}) {
 		t.Errorf("%+v", got)
 	}
 	if got := build(t, shield.Retry{Max: shield.Forever}, shield.Hedge{}).Traits().MaxAttempts; got != 0 {

@@ -21,6 +21,8 @@ type Clause struct {
 type Outcome struct {
 	Reply any
 	Err   error
+
+	wish wish
 }
 
 // On makes clause the one of all layers after it, until the next On. The layers

@@ -66,7 +66,7 @@ func (l Hedge) plan(p *planner) {
 	}
 	p.add(node{
 		kind: hedgeNode, name: "hedge", text: h.text(), config: l, hedge: &h,
-		traits: Traits{MaxAttempts: attempts, ReplacesContext: true},
+		traits: Traits{MaxAttempts: attempts, Concurrent: attempts != 1, ReplacesContext: true},
 	})
 }
 
@@ -88,13 +88,14 @@ func (l *Hedge) text() string {
 // finish is how an attempt of a hedge ended.
 type finish[R any] struct {
 	result R
+	wish   wish
 	err    error
 	thrown any // of a panic
 	extra  bool
 }
 
 // race runs the attempts of a hedge.
-func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, error) {
+func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
 	h := n.hedge
 	all, cancel := context.WithCancel(ctx)
 	defer cancel() // the losers
@@ -106,6 +107,7 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 		r.started()
 		go attempt(all, ends, extra, h, nodes, replies, state, fn) // ends with its work, which cancel asks to end
 	}
+	var failed finish[R] // the last
 	h.Budget.first(1)
 	defer h.Budget.first(-1)
 	launch()
@@ -118,14 +120,15 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 			if e.thrown != nil {
 				panic(e.thrown) //nolint:forbidigo // the work's own, where its caller can see it
 			}
-			o := Outcome{Err: e.err}
+			o := Outcome{Err: e.err, wish: e.wish}
 			if replies && e.err == nil {
 				o.Reply = e.result
 			}
 			next, over := r.ended(o)
 			if over {
-				return e.result, e.err
+				return e.result, e.wish, e.err
 			}
+			failed = e
 			if next {
 				launch()
 			}
@@ -134,8 +137,10 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 				launch()
 			}
 		case <-ctx.Done():
-			var none R
-			return none, r.gone()
+			if failed.err == nil || errors.Is(ctx.Err(), context.Canceled) {
+				failed = finish[R]{err: ctx.Err()}
+			}
+			return failed.result, failed.wish, failed.err
 		}
 	}
 }
@@ -156,7 +161,7 @@ func attempt[S, R any](ctx context.Context, ends chan<- finish[R], extra bool, h
 		case <-ctx.Done(): // nobody listens, and the channel may be full
 		}
 	}()
-	e.result, e.err = run(ctx, nodes, replies, state, fn)
+	e.result, e.wish, e.err = run(ctx, nodes, replies, state, fn)
 	returned = true
 }
 
@@ -209,10 +214,7 @@ func (r *racer) ended(o Outcome) (next, over bool) {
 	}
 	h.Budget.failed()
 	r.failure = o.Err
-	delay, stop, pushed := time.Duration(0), false, false
-	if !h.IgnorePushback {
-		delay, stop, pushed = PushbackOf(o.Err)
-	}
+	delay, stop, pushed := o.pushback(h.IgnorePushback)
 	r.closed = r.closed || stop
 	if pushed && !stop && delay > 0 && !r.closed && r.launched <= h.Max {
 		r.timer.Reset(delay)
@@ -222,12 +224,4 @@ func (r *racer) ended(o Outcome) (next, over bool) {
 		return true, false
 	}
 	return false, r.running == 0
-}
-
-// gone is the result when the caller's ctx has ended first.
-func (r *racer) gone() error {
-	if r.failure != nil && !errors.Is(r.ctx.Err(), context.Canceled) {
-		return r.failure
-	}
-	return r.ctx.Err()
 }

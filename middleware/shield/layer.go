@@ -17,6 +17,8 @@ type Layer interface {
 type Traits struct {
 	// MaxAttempts is how often the work may run; 0 means without a bound.
 	MaxAttempts int
+	// Concurrent: several runs may be under way at once.
+	Concurrent bool
 	// Blocks: it may wait before the work runs, or between two runs.
 	Blocks bool
 	// ReplacesContext: the work gets another ctx than the caller's.

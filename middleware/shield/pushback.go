@@ -13,6 +13,58 @@ type Pushback interface {
 	Pushback() (delay time.Duration, stop bool)
 }
 
+// Wished is the error of work that says what the server wished about further
+// attempts beside the error, not in it. A shield takes it off: clauses, hooks
+// and the caller see Err itself, while all layers of the shield, and a [Backoff]
+// through [Outcome.Pushback], know of the wish.
+type Wished struct {
+	Err   error
+	Delay time.Duration
+	Stop  bool
+	// Final says that nothing may repeat the work, whatever a layer makes of
+	// wishes: the caller has already seen a part of its outcome.
+	Final bool
+}
+
+func (w *Wished) Error() string { return w.Err.Error() }
+
+// Unwrap returns the error.
+func (w *Wished) Unwrap() error { return w.Err }
+
+// Pushback implements [Pushback].
+func (w *Wished) Pushback() (delay time.Duration, stop bool) { return w.Delay, w.Stop || w.Final }
+
+// wish is what layers keep of a Wished.
+type wish struct {
+	delay              time.Duration
+	given, stop, final bool
+}
+
+// separate takes the wish off an error.
+func separate(err error) (wish, error) {
+	if w, ok := err.(*Wished); ok && w != nil { //nolint:errorlint // one further in stays where its owner has put it
+		return wish{delay: w.Delay, given: true, stop: w.Stop || w.Final, final: w.Final}, w.Err
+	}
+	return wish{}, err
+}
+
+// Pushback returns the server's wish about further attempts, if there is one:
+// that of [Wished], else what the error carries.
+func (o Outcome) Pushback() (delay time.Duration, stop, ok bool) {
+	if o.wish.given {
+		return o.wish.delay, o.wish.stop, true
+	}
+	return PushbackOf(o.Err)
+}
+
+// pushback is Pushback for a layer that may not care.
+func (o Outcome) pushback(ignore bool) (delay time.Duration, stop, ok bool) {
+	if ignore {
+		return 0, o.wish.final, o.wish.final
+	}
+	return o.Pushback()
+}
+
 // PushbackOf returns the wish that err carries, if any. Of several the
 // first that errors.As finds counts.
 func PushbackOf(err error) (delay time.Duration, stop, ok bool) {

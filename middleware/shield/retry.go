@@ -188,10 +188,7 @@ func (l *Retry) wait(ctx context.Context, n *node, f *frame, o *Outcome) bool {
 
 // delay is the server's wish, or the backoff. False: the server wants no more.
 func (l *Retry) delay(next Try) (time.Duration, bool) {
-	delay, stop, ok := time.Duration(0), false, false
-	if !l.IgnorePushback {
-		delay, stop, ok = PushbackOf(next.Outcome.Err)
-	}
+	delay, stop, ok := next.Outcome.pushback(l.IgnorePushback)
 	if stop {
 		return 0, false
 	}

@@ -64,7 +64,8 @@ func Call[S, R any](ctx context.Context, s *Shield, state S, fn func(context.Con
 		var none R
 		return none, err
 	}
-	return run(ctx, s.nodes, s.replies, state, fn)
+	result, _, err := run(ctx, s.nodes, s.replies, state, fn)
+	return result, err
 }
 
 // Name returns the name given to New.
@@ -99,6 +100,7 @@ func (s *Shield) Traits() Traits {
 		t := s.nodes[i].traits
 		all.MaxAttempts = times(all.MaxAttempts, t.MaxAttempts)
 		all.Blocks = all.Blocks || t.Blocks
+		all.Concurrent = all.Concurrent || t.Concurrent
 		all.ReplacesContext = all.ReplacesContext || t.ReplacesContext
 		all.Stateful = all.Stateful || t.Stateful
 	}

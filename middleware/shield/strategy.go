@@ -28,12 +28,16 @@ func (l custom) plan(p *planner) {
 }
 
 // consult runs what is under a strategy when the strategy says so.
-func consult[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, error) {
+func consult[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
 	var result R
+	var wished wish
 	err := n.strategy.Handle(ctx, func(ctx context.Context) error {
 		var err error
-		result, err = run(ctx, nodes, replies, state, fn)
+		result, wished, err = run(ctx, nodes, replies, state, fn)
 		return err
 	})
-	return result, err
+	if own, err := separate(err); own.given {
+		return result, own, err
+	}
+	return result, wished, err
 }

@@ -7,34 +7,40 @@ import (
 
 // run takes work through nodes: down to the work, up again, and down once more
 // where a Retry turns. The way is kept on the caller's stack.
-func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, error) {
+// The wish belongs to the error.
+func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
 	if len(nodes) == 0 {
-		return fn(ctx, state)
+		result, err := fn(ctx, state)
+		wished, err := separate(err)
+		return result, wished, err
 	}
 	w := walk{nodes: nodes, ctx: ctx}
 	defer w.abandon()
 	for {
 		var result R
+		var wished wish
 		err := w.down()
 		switch {
 		case err != nil:
 		case w.depth == len(nodes):
 			result, err = fn(w.ctx, state)
+			wished, err = separate(err)
 		case nodes[w.depth].kind == hedgeNode:
-			result, err = race(w.ctx, &nodes[w.depth], nodes[w.depth+1:], replies, state, fn)
+			result, wished, err = race(w.ctx, &nodes[w.depth], nodes[w.depth+1:], replies, state, fn)
 		default:
-			result, err = consult(w.ctx, &nodes[w.depth], nodes[w.depth+1:], replies, state, fn)
+			result, wished, err = consult(w.ctx, &nodes[w.depth], nodes[w.depth+1:], replies, state, fn)
 		}
-		outcome := Outcome{Err: err}
+		outcome := Outcome{Err: err, wish: wished}
 		if replies && err == nil {
 			outcome.Reply = result
 		}
 		switch w.up(&outcome) {
 		case turned:
 		case replaced:
-			return replacement[R](outcome)
+			result, err = replacement[R](outcome)
+			return result, outcome.wish, err
 		case arrived:
-			return result, outcome.Err
+			return result, outcome.wish, outcome.Err
 		}
 	}
 }
