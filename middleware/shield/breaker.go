@@ -159,6 +159,7 @@ type phase struct {
 	window     *window       // closed, with ratios
 	admitted   int           // half-open: probes that are out or have ended
 	ended      tally         // half-open: how they ended
+	note       string        // isolated: why
 }
 
 type mode uint8
@@ -206,7 +207,7 @@ func (b *breakerState) probe(now int64) (ticket, error) {
 	defer b.mu.Unlock()
 	switch p.mode {
 	case isolated:
-		return ticket{}, &Rejected{Reason: Isolated}
+		return ticket{}, &Rejected{Reason: Isolated, Note: p.note}
 	case open:
 		return ticket{}, &Rejected{Reason: BreakerOpen, RetryAfter: time.Duration(p.until - now)}
 	case halfOpen:
@@ -348,7 +349,7 @@ func (b *breakerState) become(next *phase) *phase {
 func (b *breakerState) reset() { b.replace(b.closedPhase()) }
 
 // isolate refuses all calls until reset.
-func (b *breakerState) isolate(string) { b.replace(&phase{mode: isolated}) }
+func (b *breakerState) isolate(note string) { b.replace(&phase{mode: isolated, note: note}) }
 
 func (b *breakerState) replace(next *phase) {
 	b.mu.Lock()
@@ -363,7 +364,7 @@ func (b *breakerState) state(now int64) LayerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.phase.Load()
-	s := LayerState{Breaker: p.mode.String()}
+	s := LayerState{Breaker: p.mode.String(), Note: p.note}
 	switch p.mode {
 	case closed:
 		s.Failures = int(p.failures.Load())

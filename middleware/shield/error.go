@@ -40,10 +40,15 @@ type Rejected struct {
 	Reason Reason
 	// RetryAfter is when to try again, 0 when nobody knows.
 	RetryAfter time.Duration
+	// Note is what [Shield.Isolate] was given.
+	Note string
 }
 
 func (e *Rejected) Error() string {
 	text := fmt.Sprintf("shield %s: %s refused the call: %s", e.Shield, e.Layer, e.Reason)
+	if e.Note != "" {
+		text += " (" + e.Note + ")"
+	}
 	if e.RetryAfter > 0 {
 		text += fmt.Sprintf(", try again in %v", e.RetryAfter)
 	}

@@ -52,7 +52,6 @@ type ticket struct {
 type end struct {
 	kind endKind
 	now  int64 // monotonic, read once for all layers of a call
-	err  error
 }
 
 type endKind uint8
@@ -85,6 +84,8 @@ type LayerState struct {
 	Kind string `json:"kind"`
 	// Breaker is closed, open, half-open or isolated; empty for other kinds.
 	Breaker string `json:"breaker,omitempty"`
+	// Note is what [Shield.Isolate] was given.
+	Note string `json:"note,omitempty"`
 	// RetryAfter is how long the layer will still refuse, if it knows.
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	// Limit, InFlight and Queued belong to limits.

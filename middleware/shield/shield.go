@@ -148,8 +148,9 @@ func (n *node) state(now int64) LayerState {
 // isolator is an admitter that can be closed by hand.
 type isolator interface{ isolate(reason string) }
 
-// Isolate has every breaker of the shield refuse all calls until Reset. A shield
-// without a breaker has nothing to isolate: that is an error.
+// Isolate has every breaker of the shield refuse all calls until Reset; callers
+// and [Shield.Snapshot] get the reason as a Note. A shield without a breaker has
+// nothing to isolate: that is an error.
 func (s *Shield) Isolate(reason string) error {
 	found := false
 	for i := range s.nodes {

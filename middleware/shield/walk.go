@@ -169,7 +169,7 @@ func (w *walk) settle(n *node, f *frame, o *Outcome) {
 	if w.now == 0 {
 		w.now = monotonic()
 	}
-	n.admitter.exit(f.ticket, end{kind: n.judge(f.above, *o), now: w.now, err: o.Err})
+	n.admitter.exit(f.ticket, end{kind: n.judge(f.above, *o), now: w.now})
 }
 
 // judge sees an outcome with the eyes of the node's clause. A caller that has
