@@ -66,3 +66,10 @@ func (h Hooked) patch(name string, data []byte, offset int64) error {
 func (h Hooked) remove(name string) error {
 	return h.do("remove", name, func() error { return h.Files.remove(name) })
 }
+
+// Owners counts the records that a registry keeps alive or has yet to remove.
+func Owners(r *Registry) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.owners)
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,58 @@ func TestRegisterThatFailsLeavesNothing(t *testing.T) {
 		}
 		closeAll(t, owner)
 	})
+}
+
+// TestRegistersThatFailAreForgotten wants nothing kept of first Registers that
+// failed, except where a file may have stayed.
+func TestRegistersThatFailAreForgotten(t *testing.T) {
+	t.Parallel()
+	slow := func() error { time.Sleep(time.Second); return nil }
+	for name, test := range map[string]struct {
+		fault func(*faultyFiles)
+		keeps int
+	}{
+		"not written":  {fault: func(f *faultyFiles) { f.set(&f.before, "replace", failing) }},
+		"written late": {fault: func(f *faultyFiles) { f.set(&f.before, "replace", slow) }},
+		"perhaps written, not removable": {keeps: 20, fault: func(f *faultyFiles) {
+			f.set(&f.after, "replace", failing)
+			f.set(&f.before, "read", failing)
+			f.set(&f.before, "remove", failing)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				disk := &faultyFiles{}
+				owner := local.OpenWith(dir, disk.wrap)
+				test.fault(disk)
+				for i := range 20 {
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					if err := owner.Register(ctx, user(strconv.Itoa(i))); err == nil {
+						t.Error("Register succeeded")
+					}
+					cancel()
+				}
+				time.Sleep(10 * time.Second)
+				if kept := local.Owners(owner); kept != test.keeps {
+					t.Errorf("%d owners are kept, want %d", kept, test.keeps)
+				}
+				for _, hooks := range []*map[string]func() error{&disk.before, &disk.after} {
+					for _, op := range []string{"replace", "read", "remove"} {
+						disk.set(hooks, op, nil)
+					}
+				}
+				for i := range 20 { // what may have stayed can still be taken away
+					must(t, owner.Deregister(t.Context(), user(strconv.Itoa(i))))
+				}
+				if left, kept := files(t, dir), local.Owners(owner); len(left) != 0 || kept != 0 {
+					t.Errorf("left: %v, %d owners", left, kept)
+				}
+				closeAll(t, owner)
+			})
+		})
+	}
 }
 
 func TestInvariant02WriteThatFailedAfterItWasApplied(t *testing.T) {

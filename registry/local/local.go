@@ -149,6 +149,7 @@ func (r *Registry) owner(in *kregistry.ServiceInstance) (*owner, error) {
 	o := r.owners[name]
 	if o == nil {
 		o = &owner{files: r.files, events: &r.events, name: name, nonce: r.nonce, turn: make(chan struct{}, 1)}
+		o.forget = func() { r.forget(o) }
 		r.owners[name] = o
 	}
 	return o, nil

@@ -22,6 +22,7 @@ type owner struct {
 	events *registry.Events
 	name   string // of the file
 	nonce  string // of the process's registry
+	forget func() // told when a first write has failed and left nothing
 
 	// turn is held by whoever works on the file; it can be waited for with a
 	// ctx, and a file system that hangs keeps it.
@@ -39,9 +40,15 @@ type owner struct {
 	foreign  []byte // another owner's record, as seen last
 	idle     int    // heartbeats since foreign changed
 	failing  bool
+	removed  bool // withdrawn, and the file is gone: a later one is another owner's
 }
 
 func (o *owner) acquire(ctx context.Context) error {
+	select { // a free turn counts also when ctx ends at the same moment
+	case o.turn <- struct{}{}:
+		return nil
+	default:
+	}
 	select {
 	case o.turn <- struct{}{}:
 		return nil
@@ -53,10 +60,27 @@ func (o *owner) acquire(ctx context.Context) error {
 // release gives the turn back. A record that was withdrawn while the turn was
 // held is removed first: that is the fence against a write in flight.
 func (o *owner) release() {
-	if o.withdrawn() {
-		_ = o.removeOwn() // Deregister, if it still waits, tries and tells
+	if o.withdrawn() && o.settle() == nil && !o.began() { // Deregister, if it still waits, tries and tells
+		o.forget()
 	}
 	<-o.turn
+}
+
+// settle removes the file of a withdrawn record, once. The turn is held.
+func (o *owner) settle() error {
+	if o.removed {
+		return nil
+	}
+	err := o.removeOwn()
+	o.removed = err == nil
+	return err
+}
+
+// began says whether the record ever had a heartbeat.
+func (o *owner) began() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.ended != nil
 }
 
 func (o *owner) withdrawn() bool {
@@ -145,7 +169,7 @@ func (o *owner) deregister(ctx context.Context) error {
 	if err := o.acquire(ctx); err != nil {
 		return err // whoever holds the turn removes the file
 	}
-	_, answered, err := serial.Bounded(ctx, func() (struct{}, error) { return struct{}{}, o.removeOwn() }, func(struct{}, error) { <-o.turn })
+	_, answered, err := serial.Bounded(ctx, func() (struct{}, error) { return struct{}{}, o.settle() }, func(struct{}, error) { <-o.turn })
 	if !answered {
 		return err
 	}
