@@ -12,7 +12,9 @@ const (
 	// RPCStart: a logical call began. [Info]
 	RPCStart EventType = iota
 	// RPCFinish: it ended; Err is what it returned, nil after a success, and
-	// Kind its kind. Info.Peer tells the instance. [Info, Kind, Err]
+	// Kind its kind. Info.Peer tells the instance. On a server that is what the
+	// handler returned: a reply that grpc-go then cannot send, for its size or its
+	// connection, is known to the caller alone. [Info, Kind, Err]
 	RPCFinish
 	// Move: a try was refused or never sent, and the call goes to another
 	// instance (or another connection) by itself. Peer is the instance that it
