@@ -97,16 +97,26 @@ func (d directory) bury(name string, data []byte) error {
 		return ignoreAbsent(err)
 	}
 	found, err := os.ReadFile(grave)
-	if err == nil && !bytes.Equal(found, data) {
-		// Link does not overwrite, so a file made meanwhile stays.
-		if err = os.Link(grave, d.file(name)); errors.Is(err, fs.ErrExist) {
-			err = nil
-		}
-	}
-	if err != nil {
-		return err
+	if err != nil || !bytes.Equal(found, data) {
+		return errors.Join(err, d.exhume(grave, name))
 	}
 	return ignoreAbsent(os.Remove(grave))
+}
+
+// exhume gives a file that was moved aside its name back, unless there is a
+// newer one by now.
+func (d directory) exhume(grave, name string) error {
+	// Link does not overwrite, so a file made meanwhile stays.
+	err := os.Link(grave, d.file(name))
+	if err == nil || errors.Is(err, fs.ErrExist) {
+		return ignoreAbsent(os.Remove(grave))
+	}
+	// Not every file system has links. Should the owner write at this very
+	// moment, its next heartbeat finds the older file and restores the newer.
+	if _, absent := os.Lstat(d.file(name)); !errors.Is(absent, fs.ErrNotExist) {
+		return errors.Join(err, ignoreAbsent(os.Remove(grave)))
+	}
+	return ignoreAbsent(os.Rename(grave, d.file(name)))
 }
 
 // temp is a new name for a file that is not a record.

@@ -469,6 +469,23 @@ func TestOwnerThatWakesUpDuringTheBurialLosesNothing(t *testing.T) {
 	}
 }
 
+// TestBurialPutsBackWhatItCannotJudge has a file that can be moved but neither
+// be read nor linked: a directory is one for every user, root included.
+func TestBurialPutsBackWhatItCannotJudge(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	name := local.FileName("user", "1")
+	var disk local.Files
+	local.OpenWith(dir, func(f local.Files) local.Files { disk = f; return f })
+	must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+	if err := local.Bury(disk, name, []byte("stale")); err == nil {
+		t.Error("what cannot be read was buried")
+	}
+	if left := files(t, dir); len(left) != 1 || left[0] != name {
+		t.Errorf("left: %v, want %s", left, name)
+	}
+}
+
 func TestHeartbeatWritesInPlace(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
