@@ -33,6 +33,8 @@ type Hooked struct {
 	Files
 	Before func(op, name string) error
 	After  func(op, name string) error
+	// Listed, if set, changes what a list says.
+	Listed func(names []string) []string
 }
 
 func (h Hooked) do(op, name string, call func() error) error {
@@ -47,6 +49,9 @@ func (h Hooked) do(op, name string, call func() error) error {
 
 func (h Hooked) list() (names []string, err error) {
 	err = h.do("list", "", func() error { names, err = h.Files.list(); return err })
+	if err == nil && h.Listed != nil {
+		names = h.Listed(names)
+	}
 	return names, err
 }
 

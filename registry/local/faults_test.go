@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -365,6 +366,52 @@ func TestInvariant11UnreadableDirectoryWithdrawsNobody(t *testing.T) {
 				}
 				if op == "list" && (len(events.of(registry.ReadFailed)) != 1 || len(events.of(registry.ReadRecovered)) != 1) {
 					t.Errorf("events are %v", events.all)
+				}
+				closeAll(t, owner, reader)
+			})
+		})
+	}
+}
+
+// TestShortListWithdrawsNobody has one list that misses files, as os.ReadDir
+// returns it when the directory goes away while it looks at each entry.
+func TestShortListWithdrawsNobody(t *testing.T) {
+	t.Parallel()
+	for name, wiped := range map[string]bool{"wiped meanwhile": true, "still there": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				var shorten atomic.Bool
+				disk := &faultyFiles{}
+				owner, reader := open(t, dir), local.OpenWith(dir, func(f local.Files) local.Files {
+					hooked := disk.wrap(f).(local.Hooked)
+					hooked.Listed = func(names []string) []string {
+						if !shorten.CompareAndSwap(true, false) {
+							return names
+						}
+						if wiped {
+							must(t, os.Rename(dir, dir+".wiped"))
+						}
+						return nil
+					}
+					return hooked
+				})
+				must(t, owner.Register(t.Context(), user("1")))
+				must(t, owner.Register(t.Context(), user("2")))
+				watcher, err := reader.Watch(t.Context(), "user")
+				must(t, err)
+				defer func() { _ = watcher.Stop() }()
+				if first, err := watcher.Next(); err != nil || len(first) != 2 {
+					t.Fatalf("Next = %v, %v", first, err)
+				}
+				shorten.Store(true)
+				for range 30 {
+					time.Sleep(100 * time.Millisecond)
+					if got := list(t, reader, "user"); got != "1 2" {
+						t.Errorf("list is %q", got)
+						break
+					}
 				}
 				closeAll(t, owner, reader)
 			})

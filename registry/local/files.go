@@ -113,10 +113,14 @@ func (d directory) exhume(grave, name string) error {
 	}
 	// Not every file system has links. Should the owner write at this very
 	// moment, its next heartbeat finds the older file and restores the newer.
-	if _, absent := os.Lstat(d.file(name)); !errors.Is(absent, fs.ErrNotExist) {
-		return errors.Join(err, ignoreAbsent(os.Remove(grave)))
+	_, newer := os.Lstat(d.file(name))
+	switch {
+	case newer == nil:
+		return ignoreAbsent(os.Remove(grave))
+	case errors.Is(newer, fs.ErrNotExist):
+		return ignoreAbsent(os.Rename(grave, d.file(name)))
 	}
-	return ignoreAbsent(os.Rename(grave, d.file(name)))
+	return errors.Join(err, newer)
 }
 
 // temp is a new name for a file that is not a record.

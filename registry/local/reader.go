@@ -194,7 +194,8 @@ func (r *reader) scan(ctx context.Context) error {
 
 // readAll reads every file that may be a record. One that cannot be read is
 // as it was: unreadable is not gone. A file that goes away while we read may
-// be the first of a whole directory, so the look is taken again.
+// be the first of a whole directory, and one that a list misses may be there,
+// so the look is taken again.
 func (r *reader) readAll() (found map[string][]byte, err error) {
 	for range lookAttempts {
 		var settled bool
@@ -228,7 +229,37 @@ func (r *reader) readOnce() (found map[string][]byte, settled bool, err error) {
 			found[name] = nil // there, but not to be read
 		}
 	}
-	return found, settled, nil
+	return found, settled && r.complete(found), nil
+}
+
+// complete says whether a look found all that was there before, or a second
+// list agrees that the rest is gone. Where the file system does not tell types, os.ReadDir
+// looks at each entry by its path and leaves out what is not there: of a
+// directory that is moved away meanwhile it lists a part, without an error.
+func (r *reader) complete(found map[string][]byte) bool {
+	missing := r.missing(found)
+	if len(missing) == 0 {
+		return true
+	}
+	again, err := r.files.list()
+	return err == nil && !slices.ContainsFunc(again, func(name string) bool { return missing[name] })
+}
+
+// missing returns the records seen last that were not found.
+func (r *reader) missing(found map[string][]byte) map[string]bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var missing map[string]bool
+	for name, s := range r.table.sightings {
+		if _, there := found[name]; there || s.orphaned || isTemp(name) {
+			continue
+		}
+		if missing == nil {
+			missing = make(map[string]bool)
+		}
+		missing[name] = true
+	}
+	return missing
 }
 
 // note enters a look into the table. r.mu is held.
