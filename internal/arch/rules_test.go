@@ -29,6 +29,7 @@ var layers = []layer{
 	{"selector", foundation},
 	{"selector/...", with(foundation, "selector")},
 	{"middleware/shield", nil},
+	{"middleware/shield/grpcshield", nil}, // and the engine, which is its own folder
 
 	// The lifecycle knows servers by their interface.
 	{"app", foundation},
@@ -51,9 +52,10 @@ var banned = map[string]string{
 // reachLimits name packages that must stay usable without a heavy dependency:
 // none of the modules may be reached. "*" is any third-party module.
 var reachLimits = map[string]string{
-	"middleware/shield": "*",
-	"health":            "google.golang.org/grpc",
-	"internal/...":      "google.golang.org/grpc",
+	"middleware/shield":            "*",
+	"middleware/shield/grpcshield": "github.com/go-kratos/kratos/v2",
+	"health":                       "google.golang.org/grpc",
+	"internal/...":                 "google.golang.org/grpc",
 }
 
 // TestLayers checks each edge of the import graph.
@@ -128,6 +130,8 @@ func TestAllowed(t *testing.T) {
 		{"selector/p2c", "selector/wrr", false},
 		{"selector/p2c", "transport/grpc", false},
 		{"middleware/shield", "health", false},
+		{"middleware/shield/grpcshield", "middleware/shield", true},
+		{"middleware/shield/grpcshield", "transport/grpc", false},
 		{"internal/wire", "selector", false},
 		{"health", "app", false},
 		{"app", "transport/grpc", false},
