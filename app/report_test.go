@@ -14,6 +14,7 @@ import (
 	"github.com/go-kratos/kratos/v2/log"
 
 	"github.com/materpc/materpc/app"
+	"github.com/materpc/materpc/registry/local"
 )
 
 // TestFailedStartIsToldByRunAlone wants nothing in the log that Run returns, and
@@ -91,4 +92,35 @@ func TestFaultBesideAnInterruptedStartIsAWarning(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestContestedRecordIsAWarning runs two apps under one name and id: the one
+// whose record was taken over gets no calls, and Run returns nil.
+func TestContestedRecordIsAWarning(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		var said [2]bytes.Buffer
+		var apps [2]*running
+		for i := range apps {
+			reg, err := local.New(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = reg.Close() }()
+			apps[i] = started(t, app.Name("svc"), app.ID("1"), app.Signal(), app.Registrar(reg), app.PropagationWindow(0),
+				app.Endpoint(&url.URL{Scheme: "grpc", Host: "10.0.0.1:1"}), app.Slog(slog.New(slog.NewTextHandler(&said[i], nil))))
+		}
+		time.Sleep(10 * time.Second)
+		for _, a := range apps {
+			if err := a.Stop(); err != nil {
+				t.Errorf("Stop = %v", err)
+			}
+		}
+		for i, want := range []int{1, 0} {
+			got := said[i].String()
+			if strings.Count(got, "level=WARN") != want || strings.Count(got, "give each an id of its own") != want {
+				t.Errorf("app %d: want %d warning, the log says:\n%s", i+1, want, got)
+			}
+		}
+	})
 }

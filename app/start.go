@@ -151,7 +151,7 @@ func (r *run) register() error {
 	if r.opts.registrar == nil {
 		return nil
 	}
-	r.registration = registry.NewRegistration(r.opts.registrar, r.app.instance.Load(), registry.OnEvent(r.late))
+	r.registration = registry.NewRegistration(r.opts.registrar, r.app.instance.Load(), registry.OnEvent(r.hear))
 	ctx, cancel := timeout(r.live, r.opts.register)
 	defer cancel()
 	err := call(ctx, "register", patience{grace: stepGrace}, r.registration.Register)
@@ -159,9 +159,11 @@ func (r *run) register() error {
 	return err
 }
 
-// late tells of a Register that was given up and landed afterwards.
-func (r *run) late(e registry.Event) {
-	if e.Kind == registry.LateWriteKept || e.Kind == registry.LateWriteUndone {
+// hear tells of a Register that was given up and landed afterwards, and of
+// another owner of the same record: neither is in any error.
+func (r *run) hear(e registry.Event) {
+	switch e.Kind {
+	case registry.LateWriteKept, registry.LateWriteUndone, registry.RecordContested:
 		r.queue.emit(Event{Kind: Warning, Err: e.Err, Text: "app: registration: " + e.String()})
 	}
 }

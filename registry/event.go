@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -97,6 +98,23 @@ func (e Event) String() string {
 		fmt.Fprintf(&b, ": %v", e.Err)
 	}
 	return b.String()
+}
+
+type listenerKey struct{}
+
+// NewListenerContext returns a ctx for a backend's Register that says who wants
+// to hear of the record from now on. fn returns at once and does not panic,
+// as [Events.Send] does. A [Registration] passes its own receivers on this
+// way, through whatever wraps the backend.
+func NewListenerContext(ctx context.Context, fn func(Event)) context.Context {
+	return context.WithValue(ctx, listenerKey{}, fn)
+}
+
+// ListenerFromContext returns the listener in a ctx given to Register, or nil.
+// A backend tells it what becomes of the record until that is withdrawn.
+func ListenerFromContext(ctx context.Context) func(Event) {
+	fn, _ := ctx.Value(listenerKey{}).(func(Event))
+	return fn
 }
 
 // Events hands events to functions that we do not own: one after another, on

@@ -25,7 +25,8 @@ func (o holdEmpty) applyHub(h *Hub) { h.holdEmpty = bool(o) }
 
 // OnEvent adds a receiver of events; several add up. It is called on a
 // goroutine of its own, one event after another, and may be slow or panic
-// without harm; when 1,024 events wait, further ones are dropped.
+// without harm; when 1,024 events wait, further ones are dropped. The receivers
+// of a Registration also hear what its backend tells of the record.
 func OnEvent(fn func(Event)) Option { return onEvent(fn) }
 
 type onEvent func(Event)

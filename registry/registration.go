@@ -225,10 +225,22 @@ func (r *Registration) perform(ctx context.Context) (step, error) {
 // writeOnce calls the registrar; its panic is its error.
 func (r *Registration) writeOnce(ctx context.Context) error {
 	var err error
-	if fault := serial.Guard(func() { err = r.registrar.Register(ctx, r.instance) }); fault != nil {
+	if fault := serial.Guard(func() { err = r.registrar.Register(r.heard(ctx), r.instance) }); fault != nil {
 		return fault
 	}
 	return err
+}
+
+// heard is ctx with our receivers beside those of whoever calls us: a wrapped
+// registrar may have a Registration of its own.
+func (r *Registration) heard(ctx context.Context) context.Context {
+	outer := ListenerFromContext(ctx)
+	return NewListenerContext(ctx, func(e Event) {
+		r.events.Send(e)
+		if outer != nil {
+			outer(e)
+		}
+	})
 }
 
 // inquire reads back what became of a write that failed for cause.

@@ -275,3 +275,29 @@ func TestRegistrationTellsBadInput(t *testing.T) {
 		t.Errorf("Register after nothing was written: %v", err)
 	}
 }
+
+// TestRegistrationPassesOnWhatABackendTells has a backend that speaks of the
+// record long after Register, through a window between it and the caller.
+func TestRegistrationPassesOnWhatABackendTells(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var tell func(registry.Event)
+		backend := &stubRegistrar{register: func(ctx context.Context) error {
+			tell = registry.ListenerFromContext(ctx)
+			return nil
+		}}
+		inner, outer := &seen{}, &seen{}
+		windowed := registry.Windowed(backend, 0, registry.OnEvent(inner.event))
+		g := registry.NewRegistration(windowed, node("a"), registry.OnEvent(outer.event))
+		if err := g.Register(t.Context()); err != nil || tell == nil {
+			t.Fatalf("Register: %v, a listener: %t", err, tell != nil)
+		}
+		tell(registry.Event{Kind: registry.RecordContested, Service: "user", Instance: "a"})
+		synctest.Wait()
+		for name, s := range map[string]*seen{"the window": inner, "the registration": outer} {
+			if n := s.count(registry.RecordContested); n != 1 {
+				t.Errorf("%s heard of it %d times", name, n)
+			}
+		}
+	})
+}

@@ -18,9 +18,14 @@
 // directory was wiped, writes its newest data again at the next heartbeat. To
 // a reader a missing directory says nothing: records stay until they expire. A
 // missing file says withdrawn, so when files are deleted one by one their
-// instances are gone until that heartbeat. A record of another live owner under
-// the same name and id is left alone, and taken back when it stops beating.
-// Deregister fences its heartbeat: nothing is written after it.
+// instances are gone until that heartbeat. Deregister fences its heartbeat:
+// nothing is written after it.
+//
+// Register takes a name and id over from whoever has them: whether that owner
+// still lives cannot be known at first sight. One that does sees it at its next
+// heartbeat, leaves the record alone, tells RecordContested (package app logs it
+// as a warning), and takes it back when the newer one withdraws or stops beating.
+// Until then it gets no calls: two live processes need two ids.
 //
 // What a reader cannot know at first sight is whether the owner of a file that
 // is already there still lives: the file of a process that was killed looks

@@ -3,7 +3,9 @@ package local
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"sync"
@@ -40,7 +42,8 @@ type owner struct {
 	foreign  []byte // another owner's record, as seen last
 	idle     int    // heartbeats since foreign changed
 	failing  bool
-	removed  bool // withdrawn, and the file is gone: a later one is another owner's
+	listener func(registry.Event) // of whoever registered last and had one
+	removed  bool                 // withdrawn, and the file is gone: a later one is another owner's
 }
 
 func (o *owner) acquire(ctx context.Context) error {
@@ -123,6 +126,9 @@ func (o *owner) register(ctx context.Context, in *kregistry.ServiceInstance) err
 		return err
 	}
 	o.instance, o.written = in, data
+	if listener := registry.ListenerFromContext(ctx); listener != nil {
+		o.listener = listener
+	}
 	o.foreign = nil
 	o.begin()
 	return nil
@@ -239,7 +245,11 @@ func (o *owner) report(err error) {
 }
 
 func (o *owner) send(kind registry.EventKind, err error) {
-	o.events.Send(registry.Event{Kind: kind, Service: o.instance.Name, Instance: o.instance.ID, Err: err})
+	event := registry.Event{Kind: kind, Service: o.instance.Name, Instance: o.instance.ID, Err: err}
+	o.events.Send(event)
+	if o.listener != nil {
+		_ = serial.Guard(func() { o.listener(event) })
+	}
 }
 
 // beatOnce renews the record: 20 bytes in place when the file is as we left
@@ -271,7 +281,7 @@ func (o *owner) beatOnce() error {
 func (o *owner) contest(found []byte) error {
 	if !bytes.Equal(found, o.foreign) {
 		if o.foreign == nil {
-			o.send(registry.RecordContested, errors.New("another process registered the same name and id"))
+			o.send(registry.RecordContested, rival(found))
 		}
 		o.foreign, o.idle = found, 0
 		return nil
@@ -280,6 +290,16 @@ func (o *owner) contest(found []byte) error {
 		return nil
 	}
 	return o.restore(errors.New("the other owner of it is dead"))
+}
+
+// rival says who has our record now.
+func rival(found []byte) error {
+	who := "another registry"
+	var r record
+	if json.Unmarshal(found, &r) == nil && r.PID > 0 {
+		who = fmt.Sprintf("process %d", r.PID)
+	}
+	return fmt.Errorf("%s registered the same name and id: while its record is renewed this instance gets no calls; give each an id of its own", who)
 }
 
 func (o *owner) restore(cause error) error {
