@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/go-kratos/kratos/v2"
+	kregistry "github.com/go-kratos/kratos/v2/registry"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/materpc/materpc/app"
+	"github.com/materpc/materpc/registry/local"
 )
 
 func TestBadOptionsAreReportedAllAtOnce(t *testing.T) {
@@ -37,6 +39,74 @@ func TestBadOptionsAreReportedAllAtOnce(t *testing.T) {
 	if got := tr.list(); len(got) != 0 {
 		t.Errorf("something ran: %v", got)
 	}
+}
+
+// funcRegistrar is a registrar that is a function: it may be nil with a type, too.
+type funcRegistrar func() error
+
+func (f funcRegistrar) Register(context.Context, *kregistry.ServiceInstance) error   { return f() }
+func (f funcRegistrar) Deregister(context.Context, *kregistry.ServiceInstance) error { return f() }
+
+// TestPartsThatCannotRunAreFaultsAtOnce wants nothing started, and no warning
+// beside the fault.
+func TestPartsThatCannotRunAreFaultsAtOnce(t *testing.T) {
+	is := func(o app.Option) func(*fakeServer) app.Option { return func(*fakeServer) app.Option { return o } }
+	for name, c := range map[string]struct {
+		option func(*fakeServer) app.Option // beside that server
+		want   string
+	}{
+		"registrar: nil pointer":  {is(app.Registrar((*local.Registry)(nil))), "Registrar: a nil *local.Registry"},
+		"registrar: nil function": {is(app.Registrar(funcRegistrar(nil))), "Registrar: a nil app_test.funcRegistrar"},
+		"server: nil pointer":     {is(app.Server((*boundServer)(nil))), "Server: argument 1 is a nil *app_test.boundServer"},
+		"server: twice":           {func(s *fakeServer) app.Option { return app.Server(s) }, "Server: argument 1 (*app_test.fakeServer) was given before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr, warned := newTrace(), 0
+				s := newFakeServer(tr, "s")
+				r := start(quiet(app.Server(s), c.option(s), app.Events(func(e app.Event) {
+					if e.Kind == app.Warning {
+						warned++
+					}
+				}))...)
+				synctest.Wait()
+				select { // the clock stands still
+				case err := <-r.result:
+					if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+						t.Errorf("Run = %v, want %s", err, c.want)
+					}
+				default:
+					time.Sleep(time.Minute)
+					t.Errorf("Run went on; Stop = %v", r.Stop())
+				}
+				if warned > 0 || len(tr.list()) > 0 {
+					t.Errorf("%d warnings, %v", warned, tr.list())
+				}
+			})
+		})
+	}
+}
+
+// stateless is a server without state: pointers to it may be equal although they
+// are two.
+type stateless struct{}
+
+func (*stateless) Start(context.Context) error { return nil }
+func (*stateless) Stop(context.Context) error  { return nil }
+
+// listed is a server that cannot be compared.
+type listed struct{ names []string }
+
+func (listed) Start(context.Context) error { return nil }
+func (listed) Stop(context.Context) error  { return nil }
+
+func TestServersWithoutAnIdentityAreNoDuplicates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := started(t, quiet(app.Server(&stateless{}, &stateless{}, listed{}, listed{}))...)
+		if err := r.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestOptionsAddUp(t *testing.T) {

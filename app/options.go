@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"syscall"
 	"time"
@@ -165,15 +166,21 @@ func Logger(logger log.Logger) Option { return func(o *options) { o.logger = log
 // Default slog.Default(); nil is silent.
 func Slog(logger *slog.Logger) Option { return func(o *options) { o.slog = logger } }
 
-// Server adds transport servers. Kratos's option replaces earlier ones.
+// Server adds transport servers, each once. Kratos's option replaces earlier
+// ones.
 func Server(srv ...transport.Server) Option {
 	return func(o *options) {
 		for i, s := range srv {
-			if s == nil {
+			switch {
+			case s == nil:
 				o.fault("Server: argument %d is nil: pass a transport.Server", i+1)
-				continue
+			case nilInside(s):
+				o.fault("Server: argument %d is a nil %T: make one, or leave it out", i+1, s)
+			case slices.ContainsFunc(o.servers, func(before transport.Server) bool { return sameObject(before, s) }):
+				o.fault("Server: argument %d (%T) was given before: a server runs once, leave it out or make another", i+1, s)
+			default:
+				o.servers = append(o.servers, s)
 			}
-			o.servers = append(o.servers, s)
 		}
 	}
 }
@@ -187,8 +194,33 @@ func Signal(sigs ...os.Signal) Option {
 	}
 }
 
-// Registrar sets where the instance is registered; nil is nowhere.
-func Registrar(r registry.Registrar) Option { return func(o *options) { o.registrar = r } }
+// Registrar sets where the instance is registered; nil is nowhere, a nil pointer
+// with a type is a fault.
+func Registrar(r registry.Registrar) Option {
+	return func(o *options) {
+		if nilInside(r) {
+			o.fault("Registrar: a nil %T, which can register nothing: look at the error of what made it, or pass nil for none", r)
+		}
+		o.registrar = r
+	}
+}
+
+// nilInside tells a nil pointer or function with a type, which the interface
+// around it hides: its methods would panic once everything runs.
+func nilInside(v any) bool {
+	switch inner := reflect.ValueOf(v); inner.Kind() {
+	case reflect.Pointer, reflect.Func:
+		return inner.IsNil()
+	}
+	return false
+}
+
+// sameObject says whether two values are one object. Pointers to nothing may be
+// equal although they are two, and equal values are copies.
+func sameObject(a, b any) bool {
+	t := reflect.TypeOf(a)
+	return t == reflect.TypeOf(b) && t.Kind() == reflect.Pointer && t.Elem().Size() > 0 && a == b
+}
 
 // RegistrarTimeout bounds Register (default 10 s) and the deregistration
 // (default 3 s); 0 is no bound.
