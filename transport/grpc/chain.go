@@ -4,7 +4,7 @@ import "context"
 
 // The two chains. Each is one ordered list, outermost first, built once at
 // construction; a call brings its state along, so a layer allocates nothing
-// per call. ExampleNewServer prints them. The server's list is serverLayers.
+// per call. Example_chains prints them. The server's list is serverLayers.
 
 // clientHandler is the rest of the client chain below a layer. ctx derives
 // from the call's record; req is nil for streams.

@@ -2,7 +2,7 @@ package grpc
 
 import "fmt"
 
-func ExampleNewServer() {
+func Example_chains() {
 	fmt.Println("client:")
 	for _, name := range clientLayerNames() {
 		fmt.Println("  " + name)

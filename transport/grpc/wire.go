@@ -36,7 +36,7 @@ func ProvideClient(target Target, opts []ClientOption) (*stdgrpc.ClientConn, fun
 // own choice.
 type Destinations map[string]Destination
 
-// Destination is one of them.
+// Destination is a target for [NewClient] with the options of its client.
 type Destination struct {
 	Target  Target
 	Options []ClientOption
