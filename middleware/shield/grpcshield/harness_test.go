@@ -296,7 +296,9 @@ func start(t testing.TB, b *backend) []grpc.DialOption {
 		b.acts = []act{{}}
 	}
 	listener := bufconn.Listen(1 << 16)
-	server := grpc.NewServer()
+	// A window that stays as it is: in a bubble, round trips take no time, and the
+	// estimate of what fits is without a bound.
+	server := grpc.NewServer(grpc.InitialWindowSize(1 << 16))
 	server.RegisterService(service(), b)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -463,4 +465,62 @@ func (p *tap) last() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.errs[len(p.errs)-1]
+}
+
+// streamTap is an interceptor further in than shields: it sees each RPC of a
+// stream, and may say something else than the RPC does.
+type streamTap struct {
+	options  [][]grpc.CallOption
+	messages []any
+	open     func(n int) error
+	read     func(n int, err error) error
+}
+
+func (p *streamTap) dialOption() grpc.DialOption {
+	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		p.options = append(p.options, opts)
+		n := len(p.options)
+		if p.open != nil {
+			if err := p.open(n); err != nil {
+				return nil, err
+			}
+		}
+		stream, err := streamer(ctx, desc, cc, method, opts...)
+		return &tapped{ClientStream: stream, tap: p, n: n}, err
+	})
+}
+
+type tapped struct {
+	grpc.ClientStream
+	tap *streamTap
+	n   int
+}
+
+func (s *tapped) SendMsg(m any) error {
+	s.tap.messages = append(s.tap.messages, m)
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *tapped) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	if s.tap.read != nil && err != nil && err != io.EOF {
+		err = s.tap.read(s.n, err)
+	}
+	return err
+}
+
+// pending is a read that is under way.
+type pending struct {
+	item string
+	err  error
+	done chan struct{}
+}
+
+func readSoon(stream grpc.ClientStream) *pending {
+	p := &pending{done: make(chan struct{})}
+	go func() {
+		defer close(p.done)
+		p.item, p.err = receive(stream)
+	}()
+	return p
 }
