@@ -40,7 +40,8 @@ type Opener struct {
 //	local:///var/run/reg  a URL
 //	/var/run/reg, ./reg   a path: the same as local with that directory
 //
-// The error for an unknown scheme names the known ones. Whoever opens a
+// The error for an unknown scheme names the known ones, and for a path without
+// its beginning how that is written. Whoever opens a
 // registry closes it, if it has a Close method.
 func Open(name string, openers ...Opener) (Registry, error) {
 	target, err := parseName(name)
@@ -63,7 +64,21 @@ func Open(name string, openers ...Opener) (Registry, error) {
 		}
 		return opened, nil
 	}
-	return nil, fmt.Errorf("registry %q: unknown scheme %q; known here: %s", name, target.Scheme, known(openers))
+	return nil, fmt.Errorf("registry %q: unknown scheme %q; known here: %s%s", name, target.Scheme, known(openers), pathHint(name, openers))
+}
+
+// pathHint helps whoever meant a path and wrote what reads as a scheme; "" where
+// it cannot be one.
+func pathHint(name string, openers []Opener) string {
+	local := slices.ContainsFunc(openers, func(o Opener) bool { return o.Scheme == SchemeLocal })
+	rest, home := strings.CutPrefix(name, "~/")
+	switch {
+	case !local || strings.Contains(name, ":"):
+		return ""
+	case home:
+		return "; a path starts with / or ./, and only a shell expands ~, such as $HOME/" + rest
+	}
+	return "; a path starts with / or ./, such as ./" + name
 }
 
 // parseName turns the three spellings of a name into a URL.

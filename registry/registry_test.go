@@ -113,6 +113,26 @@ func TestOpenTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestOpenTellsHowPathsBegin has paths that were written like a scheme.
+func TestOpenTellsHowPathsBegin(t *testing.T) {
+	t.Parallel()
+	opener := registry.Opener{Scheme: registry.SchemeLocal, Open: func(*url.URL) (registry.Registry, error) { return memory.New(), nil }}
+	for name, want := range map[string]string{
+		"reg":      "a path starts with / or ./, such as ./reg",
+		"sub/reg":  "a path starts with / or ./, such as ./sub/reg",
+		"~/reg":    "only a shell expands ~, such as $HOME/reg",
+		"etcd://h": "",
+	} {
+		_, err := registry.Open(name, opener)
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "starts with") != (want != "") {
+			t.Errorf("Open(%q): %v, want one with %q", name, err, want)
+		}
+	}
+	if _, err := registry.Open("reg", memory.Opener()); err == nil || strings.Contains(err.Error(), "path") {
+		t.Errorf("where paths are unknown: %v", err)
+	}
+}
+
 func TestOpenedMemoryIsShared(t *testing.T) {
 	t.Parallel()
 	opener := memory.Opener()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/materpc/materpc"
 	hellov1 "github.com/materpc/materpc/examples/hello/api/hello/v1"
 	"github.com/materpc/materpc/registry"
 	"github.com/materpc/materpc/registry/local"
@@ -77,8 +78,18 @@ func run(ctx context.Context, c config, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, grpc.Close(ctx, conn)) }()
-	return greet(ctx, hellov1.NewGreeterClient(conn), c.name, c.shape, out)
+	return explain(greet(ctx, hellov1.NewGreeterClient(conn), c.name, c.shape, out), reg)
 	// endregion:run
+}
+
+// explain adds where we looked to an error that says that nobody is there: a
+// directory is made when it is missing, so a typing error finds an empty one.
+func explain(err error, reg registry.Registry) error {
+	shared, ok := reg.(interface{ Dir() string })
+	if !ok || materpc.KindOf(err) != materpc.NoInstance {
+		return err
+	}
+	return fmt.Errorf("%w; the registry is the directory %[2]s: start a server with -registry %[2]s, or give the one that it uses", err, shared.Dir())
 }
 
 // closeRegistry closes what was opened, if it has anything to close.

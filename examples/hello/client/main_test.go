@@ -7,6 +7,7 @@ import (
 	"flag"
 	"io"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,10 +50,12 @@ func TestRun(t *testing.T) {
 func TestRunFaults(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
+	typo := filepath.Join(t.TempDir(), "typo")
 	for _, c := range []struct{ name, target, registry, shape, want string }{
 		{"unknown registry", "discovery:///hello", "nowhere://x", "all", "nowhere"},
 		{"unknown scheme", "xyz:///hello", t.TempDir(), "all", "xyz"},
 		{"nobody there", "discovery:///hello", t.TempDir(), "all", "unary"},
+		{"a registry that nobody uses", "discovery:///hello", typo, "unary", typo + ": start a server with -registry " + typo},
 		{"one shape of nobody", "discovery:///hello", t.TempDir(), "bidi stream", "bidi stream"},
 		{"unknown shape", "discovery:///hello", t.TempDir(), "round", `-shape is "round"`},
 	} {
