@@ -311,6 +311,32 @@ func TestCaseB46RegisterInFlightDuringDeregister(t *testing.T) {
 	})
 }
 
+// TestRegistersThatWaitForADeregisterKeepTheirRecord has two of them: what the
+// first has written is not the withdrawn one's to remove.
+func TestRegistersThatWaitForADeregisterKeepTheirRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		disk := &faultyFiles{}
+		owner := local.OpenWith(dir, disk.wrap)
+		must(t, owner.Register(t.Context(), user("1")))
+		for _, op := range []string{"read", "remove"} {
+			disk.set(&disk.before, op, func() error { time.Sleep(100 * time.Millisecond); return nil })
+		}
+		var group sync.WaitGroup
+		group.Go(func() { must(t, owner.Deregister(t.Context(), user("1"))) })
+		synctest.Wait()
+		for range 2 {
+			group.Go(func() { must(t, owner.Register(t.Context(), user("1"))) })
+		}
+		group.Wait()
+		if left := files(t, dir); len(left) != 1 || disk.count("remove") != 1 {
+			t.Errorf("left: %v, calls %v", left, disk.calls)
+		}
+		closeAll(t, owner)
+	})
+}
+
 func TestHeartbeatNeverGivesUp(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
