@@ -37,7 +37,7 @@ func surface(ctx context.Context, err error) error {
 	}
 	var refused *shield.Rejected
 	var timedOut *shield.TimedOut
-	_, answered := err.(interface{ GRPCStatus() *status.Status }) //nolint:errorlint // the outermost decides
+	_, answered := err.(interface{ GRPCStatus() *status.Status })
 	switch {
 	case answered && !errors.Is(ctx.Err(), context.Canceled):
 		return err

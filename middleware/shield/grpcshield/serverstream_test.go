@@ -3,7 +3,6 @@ package grpcshield_test
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -49,7 +48,7 @@ func TestBehaviour28NothingIsSentUnread(t *testing.T) {
 			}
 			wantCalls(t, b, 2)
 			for _, s := range []grpc.ClientStream{stream, other} {
-				if _, err := all(s); err != io.EOF {
+				if _, err := all(s); !isEOF(err) {
 					t.Error(err)
 				}
 			}
@@ -66,7 +65,7 @@ func TestBehaviour29RetryBeforeTheFirstItem(t *testing.T) {
 		finished := 0
 		stream := open(t.Context(), t, cc, serverDesc, grpc.Header(&header), grpc.Trailer(&trailer), grpc.Peer(&from), grpc.OnFinish(func(error) { finished++ }))
 		items, err := all(stream)
-		if !slices.Equal(items, abc) || err != io.EOF || from.Addr == nil || finished != 1 {
+		if !slices.Equal(items, abc) || !isEOF(err) || from.Addr == nil || finished != 1 {
 			t.Errorf("%v, %v, peer %v, finished %d times", items, err, from.Addr, finished)
 		}
 		wantNode(t, header, trailer, "2")
@@ -89,7 +88,7 @@ func TestBehaviour30HeaderFailureIsRetried(t *testing.T) {
 		if md, err := stream.Header(); node(md) != "1" || err != nil || len(inner.options) != 2 {
 			t.Error(md, err, len(inner.options))
 		}
-		if items, err := all(stream); !slices.Equal(items, abc) || err != io.EOF {
+		if items, err := all(stream); !slices.Equal(items, abc) || !isEOF(err) {
 			t.Error(items, err)
 		}
 	})
@@ -136,7 +135,7 @@ func TestBehaviour33HeaderDuringTheFirstRead(t *testing.T) {
 			t.Error(first.item, first.err)
 		}
 		wantCalls(t, b, 1)
-		if items, err := all(stream); len(items) != 2 || err != io.EOF {
+		if items, err := all(stream); len(items) != 2 || !isEOF(err) {
 			t.Error(items, err)
 		}
 	})
@@ -202,7 +201,7 @@ func TestBehaviour36HedgesOfAStream(t *testing.T) {
 		if b.cancelled.Load() != 1 {
 			t.Error("the loser's handler goes on")
 		}
-		if items, err := all(stream); !slices.Equal(items, abc[1:]) || err != io.EOF {
+		if items, err := all(stream); !slices.Equal(items, abc[1:]) || !isEOF(err) {
 			t.Error(items, err)
 		}
 		md, _ := stream.Header()
@@ -363,13 +362,13 @@ func TestBehaviour43MetadataAfterTheEnd(t *testing.T) {
 			b := &backend{acts: []act{{items: items}}}
 			ctx, cancel := context.WithCancel(t.Context())
 			stream := open(ctx, t, dial(t, b, opening(transient, retry)(t)), serverDesc)
-			if got, err := all(stream); !slices.Equal(got, items) || err != io.EOF {
+			if got, err := all(stream); !slices.Equal(got, items) || !isEOF(err) {
 				t.Error(got, err)
 			}
 			for range 2 {
 				md, err := stream.Header()
 				wantNode(t, md, stream.Trailer(), "1")
-				if _, again := receive(stream); again != io.EOF || err != nil {
+				if _, again := receive(stream); !isEOF(again) || err != nil {
 					t.Error(again, err)
 				}
 				cancel() // changes nothing
@@ -426,7 +425,7 @@ func TestBehaviour46OpeningAndOperationsApart(t *testing.T) {
 		b := &backend{acts: []act{{err: errDown}, {takes: 80 * ms, items: abc, gap: 20 * ms}, {items: abc, gap: hour}}}
 		c := grpcshield.Client{Open: build(t, transient, retry), Stream: build(t, shield.Timeout{After: 50 * ms})}
 		cc := dial(t, b, c)
-		if items, err := all(open(t.Context(), t, cc, serverDesc)); !slices.Equal(items, abc) || err != io.EOF {
+		if items, err := all(open(t.Context(), t, cc, serverDesc)); !slices.Equal(items, abc) || !isEOF(err) {
 			t.Error(items, err)
 		}
 		wantCalls(t, b, 2)
@@ -441,7 +440,7 @@ func TestBehaviour47LaterReadsAreBare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &backend{acts: []act{{items: abc, gap: hour}}}
 		stream := open(t.Context(), t, dial(t, b, opening(transient, retry, shield.Timeout{After: 50 * ms}, shield.Concurrency{Max: 1})(t)), serverDesc)
-		if items, err := all(stream); !slices.Equal(items, abc) || err != io.EOF {
+		if items, err := all(stream); !slices.Equal(items, abc) || !isEOF(err) {
 			t.Error(items, err)
 		}
 		wantCalls(t, b, 1)

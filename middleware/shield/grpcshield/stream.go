@@ -90,7 +90,7 @@ func (s *stream) do(kind operationKind, message any, guarded bool) error {
 	var eof bool
 	var err error
 	if guarded && s.ops != nil {
-		eof, err = shield.Call(s.life, s.ops, op, bound)
+		eof, err = shield.Call(s.life, s.ops, op, guard)
 	} else {
 		eof, err = op.run(s.life)
 	}
@@ -108,22 +108,24 @@ func (s *stream) do(kind operationKind, message any, guarded bool) error {
 	return nil
 }
 
+// guard runs an operation under its shield.
+func guard(ctx context.Context, op operation) (eof bool, err error) {
+	if ctx == op.life {
+		return op.run(ctx)
+	}
+	return op.bound(ctx)
+}
+
 // bound runs an operation whose ctx ends the RPC.
-func bound(ctx context.Context, op operation) (eof bool, err error) {
-	release := bind(op.life, ctx, func() {
+func (op operation) bound(ctx context.Context) (eof bool, err error) {
+	release := context.AfterFunc(ctx, func() {
 		if op.life.Err() == nil { // before the transport says something of its own
 			_ = op.failed(surface(op.life, context.Cause(ctx)))
 		}
 		op.cancel()
 	})
-	returned := false
-	defer func() {
-		if !returned {
-			release()
-		}
-	}()
+	defer release() // of a panic
 	eof, err = op.run(ctx)
-	returned = true
 	if !release() && err == nil { // the RPC is gone, whatever the operation says
 		return false, ctx.Err()
 	}
