@@ -95,7 +95,7 @@ func (*stateless) Start(context.Context) error { return nil }
 func (*stateless) Stop(context.Context) error  { return nil }
 
 // listed is a server that cannot be compared.
-type listed struct{ names []string }
+type listed struct{ _ []string }
 
 func (listed) Start(context.Context) error { return nil }
 func (listed) Stop(context.Context) error  { return nil }

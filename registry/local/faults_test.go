@@ -411,7 +411,11 @@ func TestShortListWithdrawsNobody(t *testing.T) {
 				var shorten atomic.Bool
 				disk := &faultyFiles{}
 				owner, reader := open(t, dir), local.OpenWith(dir, func(f local.Files) local.Files {
-					hooked := disk.wrap(f).(local.Hooked)
+					hooked, ok := disk.wrap(f).(local.Hooked)
+					if !ok {
+						t.Error("the disk is not the hooked one")
+						return f
+					}
 					hooked.Listed = func(names []string) []string {
 						if !shorten.CompareAndSwap(true, false) {
 							return names
