@@ -409,6 +409,30 @@ func TestPanicGoesThrough(t *testing.T) {
 	})
 }
 
+// spoiling is a layer that makes failures of successes.
+type spoiling struct{}
+
+func (spoiling) Handle(ctx context.Context, next func(context.Context) error) error {
+	return errors.Join(errCause, next(ctx))
+}
+func (spoiling) Traits() shield.Traits { return shield.Traits{MaxAttempts: 1} }
+func (spoiling) String() string        { return "Spoiling" }
+
+// What a layer does not want is released as well.
+func TestDiscardedSuccess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &backend{acts: []act{{items: abc, gap: hour}}}
+		cc := dial(t, b, grpcshield.Client{Unary: build(t, shield.Use(spoiling{}))})
+		_, err := call(t.Context(), cc)
+		_, streamErr := receive(open(t.Context(), t, cc, serverDesc))
+		stream, openErr := tryOpen(t.Context(), cc, bidiDesc)
+		synctest.Wait()
+		if !errors.Is(err, errCause) || !errors.Is(streamErr, errCause) || !errors.Is(openErr, errCause) || stream != nil || b.cancelled.Load() != 2 {
+			t.Error(err, streamErr, openErr, b.cancelled.Load())
+		}
+	})
+}
+
 // Misuse has an error and opens nothing.
 func TestServerStreamOutOfOrder(t *testing.T) {
 	bubble(t, func(t *testing.T) {

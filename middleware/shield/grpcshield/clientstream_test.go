@@ -272,3 +272,65 @@ func TestBehaviour56BothWays(t *testing.T) {
 		}
 	})
 }
+
+// An operation that is refused ends the call: its caller will not ask again.
+func TestRefusedOperationEndsTheCall(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := &backend{}
+		stream := open(t.Context(), t, dial(t, b, operations(t, shield.Rate{Permits: 2, Per: hour})), bidiDesc)
+		send(t, stream, "a")
+		if item, err := receive(stream); item != "echo a" || err != nil {
+			t.Error(item, err)
+		}
+		err := stream.SendMsg(wrapperspb.String("b"))
+		wantRefused(t, err, shield.RateLimited)
+		wantCode(t, err, codes.ResourceExhausted)
+		_, again := receive(stream)
+		_, header := stream.Header()
+		synctest.Wait()
+		if again != err || header != err || b.cancelled.Load() != 1 || stream.Trailer() != nil { //nolint:errorlint // the very error
+			t.Error(again, header, b.cancelled.Load(), stream.Trailer())
+		}
+	})
+}
+
+// A write that times out tells a read beside it why the call has ended.
+func TestTimeoutOfAWriteIsTheReadsToo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for range 20 {
+			stream := open(t.Context(), t, dial(t, &backend{acts: []act{{takes: hour}}}, operations(t, shield.Timeout{After: 50 * ms})), bidiDesc)
+			large := stuff(t, stream)
+			written := make(chan error, 1)
+			go func() { written <- stream.SendMsg(large) }()
+			time.Sleep(20 * ms)
+			_, err := receive(stream)
+			if first := <-written; !timedOut(first) || !timedOut(err) {
+				t.Errorf("write: %v, read: %v", first, err)
+			}
+		}
+	})
+}
+
+// An opening that has come about too late is none.
+func TestOpeningThatIsLate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, desc := range []*grpc.StreamDesc{clientDesc, bidiDesc, serverDesc} {
+			for _, late := range []time.Duration{20 * ms, 30 * ms, 60 * ms} {
+				b := &backend{acts: []act{{items: abc}}}
+				inner := &streamTap{late: late}
+				stream, err := tryOpen(t.Context(), dial(t, b, grpcshield.Client{Open: build(t, shield.Timeout{After: 50 * ms})}, inner.dialOption()), desc)
+				if err == nil {
+					_ = stream.CloseSend()
+					_, err = receive(stream)
+				}
+				// A server stream is late twice: when it is opened, and with its message.
+				if want := late > 50*ms || late == 30*ms && desc == serverDesc; timedOut(err) != want || (err != nil) != want {
+					t.Errorf("%s, %v late: %v", desc.StreamName, late, err)
+				}
+				if stream != nil {
+					_, _ = all(stream)
+				}
+			}
+		}
+	})
+}

@@ -486,6 +486,8 @@ type streamTap struct {
 	messages []any
 	open     func(n int) error
 	read     func(n int, err error) error
+	late     time.Duration // after each success
+	header   time.Duration // after each header
 }
 
 func (p *streamTap) dialOption() grpc.DialOption {
@@ -498,6 +500,7 @@ func (p *streamTap) dialOption() grpc.DialOption {
 			}
 		}
 		stream, err := streamer(ctx, desc, cc, method, opts...)
+		time.Sleep(p.late)
 		return &tapped{ClientStream: stream, tap: p, n: n}, err
 	})
 }
@@ -515,10 +518,17 @@ func (s *tapped) SendMsg(m any) error {
 
 func (s *tapped) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
+	time.Sleep(s.tap.late)
 	if s.tap.read != nil && err != nil && !isEOF(err) {
 		err = s.tap.read(s.n, err)
 	}
 	return err
+}
+
+func (s *tapped) Header() (metadata.MD, error) {
+	md, err := s.ClientStream.Header()
+	time.Sleep(s.tap.header)
+	return md, err
 }
 
 // pending is a read that is under way.

@@ -193,10 +193,8 @@ func (s *serverStream) establish(message any) error {
 func (s *serverStream) settle(a *streamAttempt, work first, err error) error {
 	s.mu.Lock()
 	s.over = true
-	for _, other := range s.attempts {
-		if other != a || err != nil {
-			other.cancel()
-		}
+	if err != nil && s.committed != nil {
+		s.committed.cancel() // a layer did not want it
 	}
 	s.mu.Unlock()
 	s.running.Wait()

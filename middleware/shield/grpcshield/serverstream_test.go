@@ -138,6 +138,34 @@ func TestBehaviour33HeaderDuringTheFirstRead(t *testing.T) {
 		if items, err := all(stream); len(items) != 2 || !isEOF(err) {
 			t.Error(items, err)
 		}
+
+		// Asked for before there is anything to ask: an attempt to come answers.
+		b = &backend{acts: []act{{takes: 10 * ms, node: "-", err: errDown}, {header: 10 * ms, takes: 50 * ms, items: abc}}}
+		stream = open(t.Context(), t, dial(t, b, opening(transient, retry)(t)), serverDesc)
+		first, began = readSoon(stream), time.Now()
+		synctest.Wait()
+		md, err = stream.Header()
+		if took := time.Since(began); node(md) != "2" || err != nil || took != 21*ms {
+			t.Error(md, err, took)
+		}
+		<-first.done
+		wantCalls(t, b, 2)
+		_, _ = all(stream)
+
+		// Headers that are seen when their attempt has failed commit nothing.
+		b = &backend{acts: []act{{header: ms, takes: 4 * ms, err: errDown}, {header: ms, takes: 100 * ms, items: abc}}}
+		inner := &streamTap{header: 10 * ms}
+		stream = open(t.Context(), t, dial(t, b, opening(transient, retry)(t), inner.dialOption()), serverDesc)
+		first = readSoon(stream)
+		synctest.Wait()
+		if md, err = stream.Header(); node(md) != "2" || err != nil {
+			t.Error(md, err)
+		}
+		<-first.done
+		if first.item != "a" || first.err != nil {
+			t.Error(first.item, first.err)
+		}
+		_, _ = all(stream)
 	})
 }
 
@@ -186,16 +214,35 @@ func TestBehaviour35NoHedgeAfterTheCommit(t *testing.T) {
 			wantCalls(t, b, 1)
 			_, _ = all(stream)
 		}
+		// One that is under way already is cancelled, and the committed one goes on.
+		b := &backend{acts: []act{{header: 50 * ms, takes: 500 * ms, items: abc}, {takes: hour}}}
+		stream := open(t.Context(), t, dial(t, b, opening(transient, shield.Hedge{Delay: 10 * ms})(t)), serverDesc)
+		first := readSoon(stream)
+		synctest.Wait()
+		if md, err := stream.Header(); node(md) != "1" || err != nil {
+			t.Error(md, err)
+		}
+		synctest.Wait()
+		if b.cancelled.Load() != 1 {
+			t.Error("the attempt beside it goes on")
+		}
+		<-first.done
+		if items, err := all(stream); first.item != "a" || len(items) != 2 || !isEOF(err) {
+			t.Error(first.item, first.err, items, err)
+		}
+		wantCalls(t, b, 2)
 	})
 }
 
 func TestBehaviour36HedgesOfAStream(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := &backend{acts: []act{{takes: hour}, {takes: 5 * ms, items: abc, gap: 50 * ms}}}
-		stream := open(t.Context(), t, dial(t, b, opening(transient, shield.Hedge{Max: 3, Delay: 10 * ms})(t)), serverDesc)
+		lost := 0
+		inner := &streamTap{read: func(_ int, err error) error { lost++; return err }}
+		stream := open(t.Context(), t, dial(t, b, opening(transient, shield.Hedge{Max: 3, Delay: 10 * ms})(t), inner.dialOption()), serverDesc)
 		began := time.Now()
-		if item, err := receive(stream); item != "a" || err != nil || time.Since(began) != 15*ms {
-			t.Error(item, err, time.Since(began))
+		if item, err := receive(stream); item != "a" || err != nil || time.Since(began) != 15*ms || lost != 1 {
+			t.Error(item, err, time.Since(began), lost)
 		}
 		synctest.Wait()
 		if b.cancelled.Load() != 1 {
@@ -361,7 +408,9 @@ func TestBehaviour43MetadataAfterTheEnd(t *testing.T) {
 		for _, items := range [][]string{nil, abc} {
 			b := &backend{acts: []act{{items: items}}}
 			ctx, cancel := context.WithCancel(t.Context())
-			stream := open(ctx, t, dial(t, b, opening(transient, retry)(t)), serverDesc)
+			var header, trailer metadata.MD
+			finished := 0
+			stream := open(ctx, t, dial(t, b, opening(transient, retry)(t)), serverDesc, grpc.Header(&header), grpc.Trailer(&trailer), grpc.OnFinish(func(error) { finished++ }))
 			if got, err := all(stream); !slices.Equal(got, items) || !isEOF(err) {
 				t.Error(got, err)
 			}
@@ -374,6 +423,10 @@ func TestBehaviour43MetadataAfterTheEnd(t *testing.T) {
 				cancel() // changes nothing
 			}
 			cancel()
+			wantNode(t, header, trailer, "1")
+			if finished != 1 {
+				t.Errorf("finished %d times", finished)
+			}
 			if _, ok := peer.FromContext(stream.Context()); !ok {
 				t.Error("no peer")
 			}

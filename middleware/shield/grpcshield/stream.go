@@ -211,6 +211,9 @@ func openOnce(o opening, s, ops *shield.Shield) (grpc.ClientStream, error) {
 	if err == nil {
 		return opened, nil
 	}
+	if opened != nil {
+		opened.end() // a layer did not want it
+	}
 	err = surface(o.life, err)
 	if !began { // otherwise grpc-go has told them
 		wanted := sift(o.options)

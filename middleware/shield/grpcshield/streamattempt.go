@@ -146,14 +146,13 @@ func (w first) conclude(a *streamAttempt, err error) (leader *streamAttempt) {
 		}
 	}
 	close(a.over)
-	if w.committed == nil || w.committed == a {
-		if err != nil {
-			a.cancel()
-		}
-		return a
+	if err != nil {
+		a.cancel()
 	}
-	a.cancel()
-	return w.committed
+	if w.committed != nil {
+		return w.committed
+	}
+	return a
 }
 
 // finish is told by grpc-go that the RPC has ended.

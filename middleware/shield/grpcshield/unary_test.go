@@ -372,11 +372,17 @@ func TestBehaviour22LateNoiseIsTheDeadline(t *testing.T) {
 				}
 			}
 		}
+		// After the caller's cancel, it is that.
+		inner := &tap{after: func(_ int, err error) error { time.Sleep(50 * ms); return err }}
+		short, stop := context.WithTimeout(t.Context(), 30*ms)
+		time.AfterFunc(5*ms, stop)
+		_, err := call(short, dial(t, &backend{acts: []act{{takes: hour}}}, unary(shield.Breaker{})(t), inner.dialOption()))
+		wantCode(t, err, codes.Canceled)
 		// Before the deadline, they are what they are.
 		b := &backend{acts: []act{{err: status.Error(codes.Unknown, "")}}}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*ms)
 		defer cancel()
-		_, err := call(ctx, dial(t, b, unary(shield.Breaker{})(t)))
+		_, err = call(ctx, dial(t, b, unary(shield.Breaker{})(t)))
 		wantCode(t, err, codes.Unknown)
 	})
 }
@@ -474,6 +480,28 @@ func TestBehaviour27NoAttemptAfterTheEnd(t *testing.T) {
 			t.Errorf("%q, %v, %d attempts", reply, err, len(inner.options))
 		}
 		wantCalls(t, b, 1)
+
+		late, b = &holding{until: make(chan struct{})}, &backend{acts: []act{{takes: 10 * ms, items: abc}}}
+		opened := &streamTap{}
+		stream := open(t.Context(), t, dial(t, b, opening(shield.Hedge{Delay: 5 * ms}, shield.Use(late))(t), opened.dialOption()), serverDesc)
+		if item, err := receive(stream); item != "a" || err != nil {
+			t.Error(item, err)
+		}
+		close(late.until)
+		synctest.Wait()
+		if _, err := all(stream); !isEOF(err) || len(opened.options) != 1 {
+			t.Error(err, len(opened.options))
+		}
+
+		late, b, opened = &holding{until: make(chan struct{})}, &backend{acts: []act{{takes: 10 * ms, err: errFatal}}}, &streamTap{}
+		stream = open(t.Context(), t, dial(t, b, opening(transient, shield.Hedge{Delay: 5 * ms}, shield.Use(late))(t), opened.dialOption()), serverDesc)
+		_, err = receive(stream)
+		close(late.until)
+		synctest.Wait()
+		wantCode(t, err, codes.InvalidArgument)
+		if len(opened.options) != 1 {
+			t.Error(len(opened.options))
+		}
 	})
 }
 
