@@ -47,7 +47,7 @@ func (p *Pass) Context() context.Context { return p.way.ctx }
 // shield sees it: a [Timeout] makes its own. A second Exit does nothing.
 func (p *Pass) Exit(err error) error {
 	var o Outcome
-	o.wish, o.Err = separate(err)
+	o.wished, o.Err = separate(err)
 	p.way.up(&o)
 	return o.Err
 }

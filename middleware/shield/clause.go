@@ -22,7 +22,7 @@ type Outcome struct {
 	Reply any
 	Err   error
 
-	wish wish
+	wished *Wished // Err was in it
 }
 
 // On makes clause the one of all layers after it, until the next On. The layers

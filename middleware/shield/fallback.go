@@ -52,7 +52,7 @@ func (f *fallbackPlan) replace(ctx context.Context, n *node, o *Outcome) bool {
 	}
 	n.observers.emit(Event{Type: FellBack, Shield: n.shield, Layer: n.text, Err: o.Err})
 	o.Reply, o.Err = f.reply(ctx, o.Err)
-	o.wish, o.Err = separate(o.Err)
+	o.wished, o.Err = separate(o.Err)
 	return true
 }
 

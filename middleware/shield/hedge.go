@@ -88,14 +88,14 @@ func (l *Hedge) text() string {
 // finish is how an attempt of a hedge ended.
 type finish[R any] struct {
 	result R
-	wish   wish
+	wished *Wished
 	err    error
 	thrown any // of a panic
 	extra  bool
 }
 
 // race runs the attempts of a hedge.
-func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
+func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, *Wished, error) {
 	h := n.hedge
 	all, cancel := context.WithCancel(ctx)
 	defer cancel() // the losers
@@ -120,13 +120,13 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 			if e.thrown != nil {
 				panic(e.thrown) //nolint:forbidigo // the work's own, where its caller can see it
 			}
-			o := Outcome{Err: e.err, wish: e.wish}
+			o := Outcome{Err: e.err, wished: e.wished}
 			if replies && e.err == nil {
 				o.Reply = e.result
 			}
 			next, over := r.ended(o)
 			if over {
-				return e.result, e.wish, e.err
+				return e.result, e.wished, e.err
 			}
 			failed = e
 			if next {
@@ -140,7 +140,7 @@ func race[S, R any](ctx context.Context, n *node, nodes []node, replies bool, st
 			if failed.err == nil || errors.Is(ctx.Err(), context.Canceled) {
 				failed = finish[R]{err: ctx.Err()}
 			}
-			return failed.result, failed.wish, failed.err
+			return failed.result, failed.wished, failed.err
 		}
 	}
 }
@@ -161,7 +161,7 @@ func attempt[S, R any](ctx context.Context, ends chan<- finish[R], extra bool, h
 		case <-ctx.Done(): // nobody listens, and the channel may be full
 		}
 	}()
-	e.result, e.wish, e.err = run(ctx, nodes, replies, state, fn)
+	e.result, e.wished, e.err = run(ctx, nodes, replies, state, fn)
 	returned = true
 }
 

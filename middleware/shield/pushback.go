@@ -34,33 +34,32 @@ func (w *Wished) Unwrap() error { return w.Err }
 // Pushback implements [Pushback].
 func (w *Wished) Pushback() (delay time.Duration, stop bool) { return w.Delay, w.Stop || w.Final }
 
-// wish is what layers keep of a Wished.
-type wish struct {
-	delay              time.Duration
-	given, stop, final bool
-}
-
 // separate takes the wish off an error.
-func separate(err error) (wish, error) {
-	if w, ok := err.(*Wished); ok && w != nil { //nolint:errorlint // one further in stays where its owner has put it
-		return wish{delay: w.Delay, given: true, stop: w.Stop || w.Final, final: w.Final}, w.Err
+func separate(err error) (*Wished, error) {
+	if err == nil {
+		return nil, nil
 	}
-	return wish{}, err
+	if w, ok := err.(*Wished); ok && w != nil { //nolint:errorlint // one further in stays where its owner has put it
+		return w, w.Err
+	}
+	return nil, err
 }
 
 // Pushback returns the server's wish about further attempts, if there is one:
 // that of [Wished], else what the error carries.
 func (o Outcome) Pushback() (delay time.Duration, stop, ok bool) {
-	if o.wish.given {
-		return o.wish.delay, o.wish.stop, true
+	if o.wished == nil {
+		return PushbackOf(o.Err)
 	}
-	return PushbackOf(o.Err)
+	delay, stop = o.wished.Pushback()
+	return delay, stop, true
 }
 
 // pushback is Pushback for a layer that may not care.
 func (o Outcome) pushback(ignore bool) (delay time.Duration, stop, ok bool) {
 	if ignore {
-		return 0, o.wish.final, o.wish.final
+		final := o.wished != nil && o.wished.Final
+		return 0, final, final
 	}
 	return o.Pushback()
 }

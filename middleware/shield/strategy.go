@@ -28,15 +28,15 @@ func (l custom) plan(p *planner) {
 }
 
 // consult runs what is under a strategy when the strategy says so.
-func consult[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
+func consult[S, R any](ctx context.Context, n *node, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, *Wished, error) {
 	var result R
-	var wished wish
+	var wished *Wished
 	err := n.strategy.Handle(ctx, func(ctx context.Context) error {
 		var err error
 		result, wished, err = run(ctx, nodes, replies, state, fn)
 		return err
 	})
-	if own, err := separate(err); own.given {
+	if own, err := separate(err); own != nil {
 		return result, own, err
 	}
 	return result, wished, err

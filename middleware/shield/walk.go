@@ -8,7 +8,7 @@ import (
 // run takes work through nodes: down to the work, up again, and down once more
 // where a Retry turns. The way is kept on the caller's stack.
 // The wish belongs to the error.
-func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, wish, error) {
+func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn func(context.Context, S) (R, error)) (R, *Wished, error) {
 	if len(nodes) == 0 {
 		result, err := fn(ctx, state)
 		wished, err := separate(err)
@@ -18,7 +18,7 @@ func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn 
 	defer w.abandon()
 	for {
 		var result R
-		var wished wish
+		var wished *Wished
 		err := w.down()
 		switch {
 		case err != nil:
@@ -30,7 +30,7 @@ func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn 
 		default:
 			result, wished, err = consult(w.ctx, &nodes[w.depth], nodes[w.depth+1:], replies, state, fn)
 		}
-		outcome := Outcome{Err: err, wish: wished}
+		outcome := Outcome{Err: err, wished: wished}
 		if replies && err == nil {
 			outcome.Reply = result
 		}
@@ -38,9 +38,9 @@ func run[S, R any](ctx context.Context, nodes []node, replies bool, state S, fn 
 		case turned:
 		case replaced:
 			result, err = replacement[R](outcome)
-			return result, outcome.wish, err
+			return result, outcome.wished, err
 		case arrived:
-			return result, outcome.wish, outcome.Err
+			return result, outcome.wished, outcome.Err
 		}
 	}
 }
