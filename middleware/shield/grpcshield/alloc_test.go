@@ -84,6 +84,38 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
+// BenchmarkEndToEnd is a whole call over bufconn, without and with shields.
+func BenchmarkEndToEnd(b *testing.B) {
+	one := shield.Breaker{}
+	for _, c := range []struct {
+		name   string
+		layers []shield.Layer
+	}{
+		{"bare", nil},
+		{"breaker", []shield.Layer{one}},
+		{"retry+breaker", []shield.Layer{shield.Retry{}, one}},
+		{"hedge", []shield.Layer{shield.Hedge{}}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			options := start(b, &backend{})
+			if c.layers != nil {
+				more, err := grpcshield.Dial(grpcshield.Client{Unary: build(b, c.layers...)})
+				if err != nil {
+					b.Fatal(err)
+				}
+				options = append(options, more...)
+			}
+			cc := connect(b, options)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := call(b.Context(), cc); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 // nothing is a stream that is always ready.
 type nothing struct{ grpc.ClientStream }
 

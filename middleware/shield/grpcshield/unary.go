@@ -48,7 +48,9 @@ func once(ctx context.Context, s *shield.Shield, u unary) error {
 	switch {
 	case err != nil:
 		return surface(ctx, err)
-	case reply != u.reply: // a fallback's
+	case reply != u.reply: // a fallback's, so no attempt's metadata belongs to it
+		wanted := sift(u.options)
+		wanted.hand(&collected{})
 		return transfer(u.reply, reply)
 	}
 	return nil
