@@ -1,9 +1,11 @@
 package grpcshield_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -106,6 +108,30 @@ func TestCaseB70MetadataOfTheReturnedAttemptOnly(t *testing.T) {
 				wantCode(t, err, status.Code(second))
 				wantNode(t, header, trailer, "b")
 			}
+		}
+		// The end of a call that is cancelled between two attempts is no attempt's.
+		b := &backend{acts: []act{{node: "a", err: errDown}}}
+		cc := dial(t, b, grpcshield.Client{Unary: build(t, transient, shield.Retry{Backoff: at(hour)})})
+		for _, run := range []func(context.Context, ...grpc.CallOption) error{
+			func(ctx context.Context, options ...grpc.CallOption) error {
+				_, err := call(ctx, cc, options...)
+				return err
+			},
+			func(ctx context.Context, options ...grpc.CallOption) error {
+				stream := open(ctx, t, cc, serverDesc, options...)
+				_, err := receive(stream)
+				if stream.Trailer() != nil {
+					t.Error(stream.Trailer())
+				}
+				return err
+			},
+		} {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(5*ms, cancel)
+			var header, trailer metadata.MD
+			err := run(ctx, grpc.Header(&header), grpc.Trailer(&trailer))
+			wantCode(t, err, codes.Canceled)
+			wantNode(t, header, trailer, "")
 		}
 	})
 }

@@ -15,12 +15,12 @@ import (
 // Transient handles the failures that another attempt may not meet: Unavailable,
 // DeadlineExceeded (of an attempt's own timeout, too) and ResourceExhausted, and
 // nothing else. Refusals of layers are not among them.
-var Transient = Codes(codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted) //nolint:gochecknoglobals // never written
+var Transient = named("transient", codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted) //nolint:gochecknoglobals // never written
 
 // ServerFaults handles what tells of a server in trouble: Internal, Unknown,
 // DataLoss, Unavailable and DeadlineExceeded. It is for breakers: an answer such
 // as NotFound says that the server is well.
-var ServerFaults = Codes(codes.Internal, codes.Unknown, codes.DataLoss, codes.Unavailable, codes.DeadlineExceeded) //nolint:gochecknoglobals // never written
+var ServerFaults = named("server faults", codes.Internal, codes.Unknown, codes.DataLoss, codes.Unavailable, codes.DeadlineExceeded) //nolint:gochecknoglobals // never written
 
 // Codes handles errors with one of the codes. An error's code is that of its
 // method GRPCStatus, its own or one found through %w and errors.Join, which
@@ -34,7 +34,11 @@ func Codes(list ...codes.Code) *shield.Clause {
 	for i, code := range list {
 		names[i] = code.String()
 	}
-	return shield.Match(strings.Join(names, ", "), func(_ context.Context, err error) bool {
+	return named(strings.Join(names, ", "), list...)
+}
+
+func named(name string, list ...codes.Code) *shield.Clause {
+	return shield.Match(name, func(_ context.Context, err error) bool {
 		code, ok := codeOf(err)
 		return ok && slices.Contains(list, code)
 	})

@@ -21,7 +21,9 @@ type Client struct {
 	// up to its first message or header, and may be repeated. For client and
 	// bidirectional streams it is the opening alone, which happens once: a shield
 	// that may repeat it gives way to Stream, or, without Stream, fails the call.
-	// nil means Unary or ByMethod, and without those Stream.
+	// nil means Unary or ByMethod, and without those Stream; a shield without
+	// layers means none. A Timeout here bounds the wait for the first message: give
+	// streams that may be silent at first a shield of their own.
 	Open *shield.Shield
 	// Stream is around each later operation of a stream: the reads of server
 	// streams after the first, the writes and the CloseSend of client and

@@ -166,6 +166,37 @@ func TestTwoOwnersOfRetries(t *testing.T) {
 	})
 }
 
+// A policy that comes between two attempts.
+func TestTwoOwnersBetweenAttempts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		s := build(t, shield.Retry{Backoff: at(100 * ms)})
+		for _, desc := range []*grpc.StreamDesc{nil, serverDesc} {
+			b := &backend{acts: []act{{node: "-", err: errDown}}}
+			names := manual.NewBuilderWithScheme("names")
+			names.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: "test"}}})
+			cc, err := grpc.NewClient("names:///test", guarded(t, b, grpcshield.Client{Unary: s}, grpc.WithResolvers(names))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(150*ms, func() {
+				names.UpdateState(resolver.State{Addresses: []resolver.Address{{Addr: "test"}}, ServiceConfig: names.CC().ParseServiceConfig(channelRetry)})
+			})
+			began := time.Now()
+			if desc == nil {
+				_, err = call(t.Context(), cc)
+			} else {
+				_, err = receive(open(t.Context(), t, cc, desc))
+			}
+			wantCode(t, err, codes.FailedPrecondition)
+			wantCalls(t, b, 2)
+			if took := time.Since(began); took != 200*ms {
+				t.Error(took)
+			}
+			cc.Close()
+		}
+	})
+}
+
 // The policy comes with the resolver's first answer: calls before it wait.
 func TestTwoOwnersWhenTheResolverIsLate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -415,6 +446,34 @@ func (spoiling) Handle(ctx context.Context, next func(context.Context) error) er
 }
 func (spoiling) Traits() shield.Traits { return shield.Traits{MaxAttempts: 1} }
 func (spoiling) String() string        { return "Spoiling" }
+
+// swallowing is a layer that makes successes of failures, and has no reply.
+type swallowing struct{}
+
+func (swallowing) Handle(ctx context.Context, next func(context.Context) error) error {
+	_ = next(ctx)
+	return nil
+}
+func (swallowing) Traits() shield.Traits { return shield.Traits{MaxAttempts: 1} }
+func (swallowing) String() string        { return "Swallowing" }
+
+func TestSwallowedFailure(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, layers := range [][]shield.Layer{{shield.Use(swallowing{}), shield.Retry{Max: 1}}, {shield.Use(swallowing{}), shield.Breaker{Failures: 1}, shield.Retry{Max: 1}}} {
+			cc := dial(t, &backend{acts: []act{{err: errDown}}}, grpcshield.Client{Unary: build(t, layers...), Stream: build(t)})
+			for range 2 {
+				_, err := receive(open(t.Context(), t, cc, serverDesc))
+				wantCode(t, err, codes.Internal)
+				_, err = call(t.Context(), cc)
+				wantCode(t, err, codes.Internal)
+			}
+		}
+		inner := &streamTap{open: func(int) error { return errDown }}
+		cc := dial(t, &backend{}, grpcshield.Client{Open: build(t, shield.Use(swallowing{}))}, inner.dialOption())
+		_, err := tryOpen(t.Context(), cc, bidiDesc)
+		wantCode(t, err, codes.Internal)
+	})
+}
 
 // What a layer does not want is released as well.
 func TestDiscardedSuccess(t *testing.T) {

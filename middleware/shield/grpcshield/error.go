@@ -56,6 +56,11 @@ func surface(ctx context.Context, err error) error {
 	return err
 }
 
+// swallowed is the error of a call that a layer has let fail without one.
+func swallowed(s *shield.Shield) error {
+	return status.Errorf(codes.Internal, "grpcshield: a layer of the shield %q told no error of a call that has failed (%s): have it return one", s.Name(), s)
+}
+
 // refusal is the code of a layer's refusal.
 func refusal(reason shield.Reason) codes.Code {
 	switch reason {

@@ -11,7 +11,8 @@ import (
 	"github.com/materpc/materpc/middleware/shield"
 )
 
-// owner fails a call that both its shield and the channel would repeat.
+// owner fails a call that both its shield and the channel would repeat. It is
+// asked before each attempt, since a service config may come at any time.
 func (c *client) owner(ctx context.Context, cc *grpc.ClientConn, method string, s *shield.Shield) error {
 	if c.alone || cc == nil {
 		return nil
@@ -24,9 +25,10 @@ func (c *client) owner(ctx context.Context, cc *grpc.ClientConn, method string, 
 	if policy == nil {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition,
+	err := status.Errorf(codes.FailedPrecondition,
 		"grpcshield: %s has two owners of its retries: the shield %q, and the retryPolicy (%d attempts) in the service config of the connection to %q. Take one away, dial with grpcshield.Dial, which switches the channel's retries off, or set AllowChannelRetry",
 		method, s.Name(), policy.MaxAttempts, cc.CanonicalTarget())
+	return &shield.Wished{Err: err, Delay: 0, Stop: true, Final: true}
 }
 
 // awaitConfig returns when the connection has had its first service config, if

@@ -33,7 +33,7 @@ func pushback(trailer metadata.MD) (delay time.Duration, stop, ok bool) {
 func wished(err error, trailer metadata.MD, stopped *bool) error {
 	delay, stop, ok := pushback(trailer)
 	*stopped = *stopped || stop
-	if !ok && !*stopped {
+	if _, is := err.(*shield.Wished); is || !ok && !*stopped { //nolint:errorlint // see Wished
 		return err
 	}
 	return &shield.Wished{Err: err, Delay: delay, Stop: *stopped, Final: false}

@@ -21,8 +21,8 @@ import (
 // is committed: nothing is repeated any more.
 type serverStream struct {
 	opening
+	client *client
 	open   plan
-	ops    *shield.Shield
 	wanted options
 	direct bool // the options flow through: there is one attempt
 
@@ -52,9 +52,9 @@ const (
 	begun       // somebody opens
 )
 
-func newServerStream(o opening, open plan, ops *shield.Shield) *serverStream {
+func newServerStream(c *client, o opening, open plan) *serverStream {
 	s := &serverStream{
-		opening: o, open: open, ops: ops, direct: !open.repeats && !finishes(o.options),
+		opening: o, client: c, open: open, direct: !open.repeats && !finishes(o.options),
 		commits: make(chan struct{}), done: make(chan struct{}),
 	}
 	if !s.direct {
@@ -182,8 +182,8 @@ func (s *serverStream) establish(message any) error {
 		}
 	}()
 	a, err := shield.Call(s.life, s.open.Shield, work, func(ctx context.Context, w first) (*streamAttempt, error) { return w.attempt(ctx) })
-	if err == nil && a == nil {
-		err = errors.New("grpcshield: a layer of " + s.open.Name() + " has left the stream closed and told no error")
+	if err == nil && (a == nil || a.err != nil) {
+		err = swallowed(s.open.Shield)
 	}
 	returned = true
 	return s.settle(a, work, err)
@@ -198,9 +198,12 @@ func (s *serverStream) settle(a *streamAttempt, work first, err error) error {
 	}
 	s.mu.Unlock()
 	s.running.Wait()
+	if a != nil && !errors.Is(err, a.err) { // the caller has cancelled between attempts, or a layer has its own mind
+		a = nil
+	}
 	s.selected, s.err = a, surface(s.life, err)
 	if err == nil {
-		s.later = &stream{ClientStream: a.rpc, life: s.life, ops: s.ops, cancel: a.cancel, whole: a.eof, ended: s.hand}
+		s.later = &stream{ClientStream: a.rpc, life: s.life, ops: s.client.stream.Shield, cancel: a.cancel, whole: a.eof, ended: s.hand}
 		a.report(s.wanted.finished)
 		switch {
 		case a.eof:

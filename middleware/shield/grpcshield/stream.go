@@ -2,7 +2,6 @@ package grpcshield
 
 import (
 	"context"
-	"errors"
 	"io"
 	"sync"
 
@@ -25,12 +24,7 @@ func (c *client) openStream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc
 	}
 	o := opening{method: method, desc: desc, cc: cc, streamer: streamer, life: ctx, options: opts}
 	if !desc.ClientStreams {
-		if p.repeats {
-			if err := c.owner(ctx, cc, method, p.Shield); err != nil {
-				return nil, err
-			}
-		}
-		return newServerStream(o, p, c.stream.Shield), nil
+		return newServerStream(c, o, p), nil
 	}
 	if p.repeats {
 		if c.stream.Shield == nil {
@@ -206,7 +200,7 @@ func openOnce(o opening, s, ops *shield.Shield) (grpc.ClientStream, error) {
 		return o.open(ctx, ops)
 	})
 	if err == nil && opened == nil {
-		err = errors.New("grpcshield: a layer of " + s.Name() + " has left the stream closed and told no error")
+		err = swallowed(s)
 	}
 	if err == nil {
 		return opened, nil

@@ -25,9 +25,9 @@ type streamAttempt struct {
 	watched bool
 	ended   bool
 
-	over chan struct{} // closed when err is known
-	err  error
-
+	over    chan struct{} // closed when what follows is known
+	err     error
+	outcome error       // err, with the server's wish
 	trailer metadata.MD // of a failure
 
 	mu       sync.Mutex
@@ -53,7 +53,7 @@ func (w first) attempt(ctx context.Context) (*streamAttempt, error) {
 		leader = w.lead(ctx, a)
 	}
 	<-leader.over // it hangs on the caller's ctx and its own
-	return leader, leader.err
+	return leader, leader.outcome
 }
 
 // begin prepares an attempt, or returns the one to follow.
@@ -101,6 +101,11 @@ func (w first) lead(ctx context.Context, a *streamAttempt) (leader *streamAttemp
 
 // exchange opens the RPC, sends the request and gets what the opening is about.
 func (w first) exchange(a *streamAttempt) error {
+	if w.open.repeats {
+		if err := w.client.owner(a.life, w.cc, w.method, w.open.Shield); err != nil {
+			return err
+		}
+	}
 	options := w.options
 	if !w.direct {
 		options = append(w.wanted.rest[:len(w.wanted.rest):len(w.wanted.rest)], grpc.OnFinish(a.finish))
@@ -138,12 +143,13 @@ func (w first) conclude(a *streamAttempt, err error) (leader *streamAttempt) {
 	if err == nil {
 		w.commit(a)
 	}
-	a.err = err
-	if err != nil {
-		a.err = wished(err, a.trailer, &w.stopped)
-		if w.committed == a { // the caller knows its headers
-			a.err = &shield.Wished{Err: err, Delay: 0, Stop: true, Final: true}
-		}
+	a.err, a.outcome = err, err
+	switch {
+	case err == nil:
+	case w.committed == a: // the caller knows its headers
+		a.outcome = &shield.Wished{Err: err, Delay: 0, Stop: true, Final: true}
+	default:
+		a.outcome = wished(err, a.trailer, &w.stopped)
 	}
 	close(a.over)
 	if err != nil {

@@ -2,6 +2,7 @@ package grpcshield
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -31,12 +32,7 @@ func (c *client) callUnary(ctx context.Context, method string, req, reply any, c
 	if !p.repeats && !finishes(opts) {
 		return once(ctx, p.Shield, u)
 	}
-	if p.repeats {
-		if err := c.owner(ctx, cc, method, p.Shield); err != nil {
-			return err
-		}
-	}
-	return repeat(ctx, p, u)
+	return c.repeat(ctx, p, u)
 }
 
 // once is a call under a shield of one attempt: everything flows through it.
@@ -59,6 +55,8 @@ func once(ctx context.Context, s *shield.Shield, u unary) error {
 // attempts is a call that may run several times.
 type attempts struct {
 	unary
+	client  *client
+	plan    plan
 	options options
 	apart   bool // they may overlap
 	first   attempt
@@ -76,29 +74,37 @@ type attempts struct {
 type attempt struct {
 	collected
 	reply   any
+	err     error
 	options []grpc.CallOption
 }
 
 // repeat is a call under a shield that may repeat it.
-func repeat(ctx context.Context, p plan, u unary) error {
-	c := &attempts{unary: u, options: sift(u.options), apart: p.overlaps}
+func (c *client) repeat(ctx context.Context, p plan, u unary) error {
+	return (&attempts{unary: u, client: c, plan: p, options: sift(u.options), apart: p.overlaps}).run(ctx)
+}
+
+func (c *attempts) run(ctx context.Context) error {
 	if c.apart {
-		if _, err := another(u.reply); err != nil {
+		if _, err := another(c.reply); err != nil {
+			c.options.finished(err)
 			return err
 		}
 	}
 	defer c.end() // also of a panic
-	result, err := shield.Call(ctx, p.Shield, c, func(ctx context.Context, c *attempts) (any, error) { return c.attempt(ctx) })
+	result, err := shield.Call(ctx, c.plan.Shield, c, func(ctx context.Context, c *attempts) (any, error) { return c.attempt(ctx) })
 	c.end()
-	selected := c.selected(result)
+	selected := c.selected(result, err)
 	if selected != nil {
 		c.options.hand(&selected.collected)
 	}
+	_, failed := result.(*attempt)
 	switch {
 	case err != nil:
 		err = surface(ctx, err)
+	case failed:
+		err = swallowed(c.plan.Shield)
 	case selected == nil || c.apart: // a fallback's, or an attempt's own
-		err = transfer(u.reply, result)
+		err = transfer(c.reply, result)
 	}
 	c.options.finished(err)
 	return err
@@ -106,6 +112,11 @@ func repeat(ctx context.Context, p plan, u unary) error {
 
 // attempt runs the call once.
 func (c *attempts) attempt(ctx context.Context) (any, error) {
+	if c.plan.repeats {
+		if err := c.client.owner(ctx, c.cc, c.method, c.plan.Shield); err != nil {
+			return nil, err
+		}
+	}
 	a, err := c.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -116,6 +127,7 @@ func (c *attempts) attempt(ctx context.Context) (any, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	a.err = err
 	return a, wished(err, a.trailer, &c.stopped)
 }
 
@@ -158,11 +170,14 @@ func (c *attempts) end() {
 	c.running.Wait()
 }
 
-// selected returns the attempt that the shield's result comes from, nil if it is
-// a layer's.
-func (c *attempts) selected(result any) *attempt {
+// selected returns the attempt that the shield's end of the call comes from, nil
+// if that is a layer's, or the caller's: one that cancels between attempts.
+func (c *attempts) selected(result any, err error) *attempt {
 	if a, ok := result.(*attempt); ok {
-		return a
+		if errors.Is(err, a.err) {
+			return a
+		}
+		return nil
 	}
 	if result == nil || c.begun == 0 {
 		return nil
