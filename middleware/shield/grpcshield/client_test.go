@@ -373,8 +373,12 @@ func TestReplyThatIsNoMessage(t *testing.T) {
 			b := &backend{acts: []act{{items: abc}}}
 			cc := dial(t, b, grpcshield.Client{Unary: build(t, layer)}, grpc.WithDefaultCallOptions(grpc.ForceCodec(textCodec{})))
 			var reply text
-			err := cc.Invoke(t.Context(), unaryMethod, wrapperspb.String("hello"), &reply)
+			finished := 0
+			err := cc.Invoke(t.Context(), unaryMethod, wrapperspb.String("hello"), &reply, grpc.OnFinish(func(error) { finished++ }))
 			wantCode(t, err, want)
+			if finished != 1 {
+				t.Errorf("%v: finished %d times", layer, finished)
+			}
 			if want == codes.OK && reply.value != "1" || want != codes.OK && !strings.Contains(fmt.Sprint(err), "*grpcshield_test.text") {
 				t.Errorf("%v: %q, %v", layer, reply.value, err)
 			}

@@ -297,8 +297,9 @@ func TestRefusedOperationEndsTheCall(t *testing.T) {
 // A write that times out tells a read beside it why the call has ended.
 func TestTimeoutOfAWriteIsTheReadsToo(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		for range 20 {
-			stream := open(t.Context(), t, dial(t, &backend{acts: []act{{takes: hour}}}, operations(t, shield.Timeout{After: 50 * ms})), bidiDesc)
+		for _, sent := range []time.Duration{0, 5 * ms} { // the read returns first then
+			inner := &streamTap{sent: sent}
+			stream := open(t.Context(), t, dial(t, &backend{acts: []act{{takes: hour}}}, operations(t, shield.Timeout{After: 50 * ms}), inner.dialOption()), bidiDesc)
 			large := stuff(t, stream)
 			written := make(chan error, 1)
 			go func() { written <- stream.SendMsg(large) }()

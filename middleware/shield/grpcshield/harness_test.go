@@ -488,6 +488,7 @@ type streamTap struct {
 	read     func(n int, err error) error
 	late     time.Duration // after each success
 	header   time.Duration // after each header
+	sent     time.Duration // after each write
 }
 
 func (p *streamTap) dialOption() grpc.DialOption {
@@ -513,7 +514,9 @@ type tapped struct {
 
 func (s *tapped) SendMsg(m any) error {
 	s.tap.messages = append(s.tap.messages, m)
-	return s.ClientStream.SendMsg(m)
+	err := s.ClientStream.SendMsg(m)
+	time.Sleep(s.tap.sent)
+	return err
 }
 
 func (s *tapped) RecvMsg(m any) error {
