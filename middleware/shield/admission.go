@@ -46,6 +46,7 @@ func (p *Pass) Context() context.Context { return p.way.ctx }
 // Exit ends the admitted work with its error, and returns the error as the
 // shield sees it: a [Timeout] makes its own. A second Exit does nothing.
 func (p *Pass) Exit(err error) error {
+	defer p.way.abandon() // a clause may panic
 	var o Outcome
 	o.wished, o.Err = separate(err)
 	p.way.up(&o)

@@ -84,7 +84,7 @@ func (l Breaker) plan(p *planner) {
 	fault(l.SlowAfter > 0 && !ratios, "SlowAfter", l.SlowAfter, "give SlowRatio, or Ratio, in which slow calls then count")
 	fault(!isShare(l.SlowRatio), "SlowRatio", l.SlowRatio, "give a share over 0, up to 1, or 0 for none")
 	fault(l.SlowRatio != 0 && l.SlowAfter == 0, "SlowRatio", l.SlowRatio, "give SlowAfter, which says what slow is")
-	p.admit(l, "breaker", l.String(), true, func() admitter { return newBreaker(l) })
+	p.admit(l, "breaker", l.String(), false, func() admitter { return newBreaker(l) })
 }
 
 // isShare reports whether f is in [0, 1]; no number is not.

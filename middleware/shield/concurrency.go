@@ -42,8 +42,7 @@ func (l Concurrency) plan(p *planner) {
 	fault(l.QueueFor < 0, "QueueFor", l.QueueFor, "give 0 for as long as the caller waits, or more")
 	fault(l.QueueFor > 0 && l.Queue == 0, "QueueFor", l.QueueFor, "leave it out, or give Queue, which it is for")
 	fault(l.Priority && l.Queue == 0, "Priority", l.Priority, "leave it out, or give Queue, which it is for")
-	p.admit(l, "concurrency", l.String(), false, func() admitter { return newConcurrency(l) })
-	p.nodes[len(p.nodes)-1].traits.Blocks = l.Queue > 0
+	p.admit(l, "concurrency", l.String(), l.Queue > 0, func() admitter { return newConcurrency(l) })
 }
 
 // String describes the layer with its defaults.

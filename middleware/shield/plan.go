@@ -91,7 +91,8 @@ func (e *ConfigError) Error() string {
 	return b.String()
 }
 
-// admit adds a layer that decides before the work. Its state is that of an equal
+// admit adds a layer that decides before the work, and blocks if it may wait for
+// that. Its state is that of an equal
 // layer of the shield before, if there is one.
 func (p *planner) admit(config Layer, kind, text string, blocks bool, build func() admitter) {
 	n := node{

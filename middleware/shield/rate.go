@@ -41,8 +41,7 @@ func (l Rate) plan(p *planner) {
 	fault(l.Per < 0, "Per", l.Per, "give 0 for 1s, or more")
 	fault(l.Burst < 0, "Burst", l.Burst, "give 0 for as many as Permits, or more")
 	fault(l.Wait < 0, "Wait", l.Wait, "give 0 to refuse at once, or more")
-	p.admit(l, "rate", l.String(), false, func() admitter { return newRate(l) })
-	p.nodes[len(p.nodes)-1].traits.Blocks = l.Wait > 0
+	p.admit(l, "rate", l.String(), l.Wait > 0, func() admitter { return newRate(l) })
 }
 
 func (l Rate) withDefaults() Rate {

@@ -121,12 +121,12 @@ type retries struct {
 	count int           // retries begun
 	delay time.Duration // before the last
 	began int64         // of the first attempt, monotonic; only with a MaxDuration
-	open  bool          // entered and not left
+	extra bool          // the budget pays for an attempt
 }
 
 // open begins the attempts of a call.
 func (l *Retry) open(f *frame) {
-	f.retry = retries{open: true}
+	f.retry = retries{}
 	if l.MaxDuration > 0 {
 		f.retry.began = monotonic()
 	}
@@ -138,9 +138,7 @@ func (l *Retry) open(f *frame) {
 func (l *Retry) again(n *node, f *frame, o *Outcome) bool {
 	ctx := f.above
 	handled := n.clause.handles(ctx, *o)
-	if f.retry.count > 0 {
-		l.Budget.refund()
-	}
+	l.refund(f)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		handled = false
@@ -155,7 +153,7 @@ func (l *Retry) again(n *node, f *frame, o *Outcome) bool {
 	if handled && l.wait(ctx, n, f, o) {
 		return true
 	}
-	l.Budget.first(-1)
+	l.close(f)
 	return false
 }
 
@@ -173,13 +171,11 @@ func (l *Retry) wait(ctx context.Context, n *node, f *frame, o *Outcome) bool {
 	if !ok || !l.fits(ctx, f, delay) || !l.Budget.spend() {
 		return giveUp()
 	}
-	f.retry.count, f.retry.delay = next.Retry, delay
+	f.retry.count, f.retry.delay, f.retry.extra = next.Retry, delay, true
 	n.observers.emit(Event{Type: Retrying, Shield: n.shield, Layer: n.text, Attempt: next.Retry + 1, Delay: delay, Err: o.Err})
 	if sleep(ctx, delay) == nil {
 		return true
 	}
-	l.Budget.refund()
-	f.retry.count-- // it never ran
 	if errors.Is(ctx.Err(), context.Canceled) {
 		o.Err = ctx.Err()
 	}
@@ -213,14 +209,18 @@ func saturatedSum(a, b time.Duration) time.Duration {
 	return math.MaxInt64
 }
 
-// close is the end of a call that panicked.
-func (l *Retry) close(f *frame) {
-	if f.retry.count > 0 {
+// refund ends the attempt that the budget pays for, if one is out.
+func (l *Retry) refund(f *frame) {
+	if f.retry.extra {
+		f.retry.extra = false
 		l.Budget.refund()
 	}
-	if f.retry.open {
-		l.Budget.first(-1)
-	}
+}
+
+// close is the end of a call, also of one that panicked.
+func (l *Retry) close(f *frame) {
+	l.refund(f)
+	l.Budget.first(-1)
 }
 
 // sleep waits for d, or returns the ctx's error.

@@ -49,7 +49,7 @@ func (l Throttle) plan(p *planner) {
 	fault(l.Window != 0 && l.Window < minWindow, "Window", l.Window, "give 0 for 3s, or 10ms or more")
 	fault(l.MinCalls < 0, "MinCalls", l.MinCalls, "give 0 for 20, or more")
 	fault(!isShare(l.MaxReject), "MaxReject", l.MaxReject, "give 0 for 0.9, or up to 1")
-	p.admit(l, "throttle", l.String(), true, func() admitter { return newThrottle(l, rand.Uint64()) })
+	p.admit(l, "throttle", l.String(), false, func() admitter { return newThrottle(l, rand.Uint64()) })
 }
 
 func (l Throttle) withDefaults() Throttle {

@@ -136,26 +136,29 @@ const (
 	turned                    // down again
 )
 
-// up leaves nodes, the innermost first.
+// up leaves nodes, the innermost first. One that runs code of users, which may
+// panic, is left after that, so that abandon gives back what it holds.
 func (w *walk) up(o *Outcome) direction {
 	w.now = 0
 	where := arrived
 	for w.depth > 0 {
-		w.depth--
-		n, f := &w.nodes[w.depth], w.frame(w.depth)
+		n, f := &w.nodes[w.depth-1], w.frame(w.depth-1)
 		switch n.kind {
 		case admitNode:
-			w.settle(n, f, o)
+			kind := n.judge(f.above, *o)
+			w.depth--
+			w.settle(n, f, kind)
 		case timeoutNode:
+			w.depth--
 			o.Err = n.timeout.arbitrate(w.ctx, n, f, o.Err)
 			w.ctx = f.above //nolint:fatcontext // back out
 		case retryNode:
 			if n.retry.again(n, f, o) {
-				w.depth++
 				return turned
 			}
-			f.retry.open = false
+			w.depth--
 		case fallbackNode:
+			w.depth--
 			if n.fallback.replace(f.above, n, o) {
 				where = replaced
 			}
@@ -165,11 +168,11 @@ func (w *walk) up(o *Outcome) direction {
 }
 
 // settle tells an admitter how the work ended.
-func (w *walk) settle(n *node, f *frame, o *Outcome) {
+func (w *walk) settle(n *node, f *frame, kind endKind) {
 	if w.now == 0 {
 		w.now = monotonic()
 	}
-	n.admitter.exit(f.ticket, end{kind: n.judge(f.above, *o), now: w.now})
+	n.admitter.exit(f.ticket, end{kind: kind, now: w.now})
 }
 
 // judge sees an outcome with the eyes of the node's clause. A caller that has
